@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ensembed.encoders.base import is_failure
 from ensembed.errors import EncoderError
-from ensembed.support.file_limits import TOKEN_CHARACTERS, parse_json
+from ensembed.support.file_limits import TOKEN_CHARACTERS, TOKENIZER_BYTES, TOKENIZER_VALUES, parse_json
+from ensembed.support.shown_objects import short_value
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -52,13 +53,26 @@ def check_tokens(data: bytes) -> None:
     """Raise a ValueError if a `tokenizer.json` has a Unigram token so long that the library would crash.
 
     It need not say that it is one of Unigram: the library takes any list of tokens for that. An AttributeError, a
-    KeyError and a TypeError say that it is no tokenizer.
+    KeyError and a TypeError say that it is no tokenizer. Neither is a file with a key twice: the library makes
+    both, and Python keeps the last.
     """
     if _LONG.search(data.replace(rb"\"", b"''")):  # few files are parsed, and most of them have no long text
-        vocabulary = parse_json(data)["model"].get("vocab")
+        content = parse_json(
+            data, most_bytes=TOKENIZER_BYTES, most_values=TOKENIZER_VALUES, parse_object=_with_each_key_once
+        )
+        vocabulary = content["model"].get("vocab")
         longest = max((len(token) for token, _ in vocabulary), default=0) if isinstance(vocabulary, list) else 0
         if longest > TOKEN_CHARACTERS:
             raise ValueError(f"a token has {longest:,} characters; at most {TOKEN_CHARACTERS:,} are allowed")
+
+
+def _with_each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    facts: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in facts:
+            raise ValueError(f"it has the key {short_value(key)} twice")
+        facts[key] = value
+    return facts
 
 
 def all_ids(tokenizer: Tokenizer, sentences: list[str], *, special: bool) -> Iterator[list[int]]:

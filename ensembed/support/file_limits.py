@@ -79,6 +79,7 @@ def parse_json(
     most_bytes: int | None = None,
     most_values: int | None = None,
     parse_constant: Callable[[str], Any] | None = None,
+    parse_object: Callable[[list[tuple[str, Any]]], Any] | None = None,
 ) -> Any:  # noqa: ANN401 - whatever the text holds
     """Parse JSON in UTF-8 within the bounds; a ValueError says what is wrong, also if it is nested too deeply.
 
@@ -87,6 +88,7 @@ def parse_json(
         most_bytes: a bound other than `JSON_BYTES`.
         most_values: a bound other than `JSON_VALUES`.
         parse_constant: as for `json.loads`: what becomes of NaN and Infinity, which JSON does not have.
+        parse_object: what becomes of the keys and values of an object; without it the last of equal keys counts.
     """
     if len(data) > (most := most_bytes or JSON_BYTES):
         raise LimitError(f"it has more than {most:,} bytes")
@@ -96,7 +98,8 @@ def parse_json(
         raise LimitError(f"it has more than {most:,} values")
     problem = f"its lists and objects are nested more than {JSON_DEPTH} levels deep"
     try:
-        value = json.loads(data.decode("utf-8-sig"), parse_constant=parse_constant)  # not UTF-16, which was not counted
+        text = data.decode("utf-8-sig")  # not UTF-16, which was not counted
+        value = json.loads(text, parse_constant=parse_constant, object_pairs_hook=parse_object)
     except RecursionError:
         raise LimitError(problem) from None
     level = [value] if openings > JSON_DEPTH else []

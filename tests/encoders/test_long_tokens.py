@@ -10,8 +10,9 @@ import pytest
 from make_st import write_st
 
 from ensembed.encoders import open_encoder
-from ensembed.encoders.token_ids import read_tokenizer
+from ensembed.encoders.token_ids import check_tokens, read_tokenizer
 from ensembed.errors import EncoderError
+from ensembed.support.file_limits import JSON_VALUES
 
 
 def content(model: dict[str, Any]) -> str:
@@ -42,6 +43,16 @@ def test_long_tokens_are_refused_however_the_file_is_written(spelling: str) -> N
         read_tokenizer(SPELLINGS[spelling].encode(), "here")
 
 
+def test_a_model_that_another_follows_is_refused(tmp_path: Path) -> None:
+    twice = LONG.removesuffix("}") + ', "model": ' + json.dumps(json.loads(unigram("x"))["model"]) + "}"
+    with pytest.raises(EncoderError, match="here is not a tokenizer: it has the key 'model' twice"):
+        read_tokenizer(twice.encode(), "here")
+    folder = write_st(tmp_path / "model")
+    (folder / "tokenizer.json").write_text(twice)
+    with pytest.raises(EncoderError, match=r"tokenizer\.json is not a tokenizer: it has the key 'model' twice"):
+        open_encoder(f"st:{folder}")
+
+
 def test_long_tokens_are_refused_in_a_model_of_sentence_transformers(tmp_path: Path) -> None:
     folder = write_st(tmp_path / "model")
     (folder / "tokenizer.json").write_text(LONG)
@@ -54,3 +65,8 @@ def test_other_tokenizers_may_have_the_word_and_long_texts() -> None:
     words |= {"max_input_chars_per_word": 100, "vocab": {"<unk>": 0, "Unigram": 1, "x" * 20_000: 2}}
     assert read_tokenizer(content(words).encode(), "here").get_vocab_size() == 3
     assert read_tokenizer(unigram("x" * 9_000).encode(), "here").get_vocab_size() == 3
+
+
+def test_a_large_tokenizer_may_have_long_texts() -> None:
+    numbers = [0] * (JSON_VALUES + 1)
+    check_tokens(json.dumps({"model": {"vocab": [["a", -1.0]]}, "normalizer": "x" * 20_000, "ids": numbers}).encode())

@@ -217,7 +217,8 @@ def _refuse_tokenizers(name: str, folder: Path, *, code: bool) -> None:
     """Raise an EncoderError if a tokenizer's settings name files: the library would read any file that they name.
 
     It takes a text in the place of a vocabulary or of merges for the name of a file, which may be a pipe. Special
-    tokens of a million characters, of which it takes 250 bytes each, are refused, too.
+    tokens of a million characters, of which it takes 250 bytes each, are refused, too. Some versions of
+    transformers, 5.5 for instance, take the tokenizer's files from where `tokenizer_config.json` says.
     """
     for file_name, file in _json_files(folder, everywhere=not code):
         places: list[object]
@@ -241,12 +242,21 @@ def _refuse_tokenizers(name: str, folder: Path, *, code: bool) -> None:
             if isinstance(value, str) and key.endswith("_token") and len(value) > TOKEN_CHARACTERS:
                 told = f"{key} has {len(value):,} characters; at most {TOKEN_CHARACTERS:,} are allowed"
                 raise EncoderError(f"encoder {name!r}: {file} is of no tokenizer: {told}")
-            names_file = key in _TABLES or (key.endswith("_file") and file_name != "tokenizer_config.json")
+            # Honest settings may name a file of the machine that they are from, which is not here.
+            ignored = file_name == "tokenizer_config.json" and not _lies_elsewhere(value, folder)
+            names_file = key in _TABLES or (key.endswith("_file") and not ignored)
             if isinstance(value, str) and names_file:
                 raise EncoderError(
                     f"encoder {name!r}: {file} takes {key} from the file {short_value(value)}, which may lie anywhere: "
                     "save the tokenizer again, with its vocabulary in tokenizer.json"
                 )
+
+
+def _lies_elsewhere(place: object, folder: Path) -> bool:
+    """Return whether this names a file or a folder that is there, and not in the model's own folder."""
+    if not isinstance(place, str) or not os.path.exists(place):  # noqa: PTH110 - False for any text
+        return False
+    return not Path(place).resolve().is_relative_to(folder.resolve())
 
 
 def _read_tokenizer(name: str, file: Path) -> object:

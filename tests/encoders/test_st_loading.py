@@ -80,6 +80,7 @@ def test_transformers_that_are_larger_than_their_files_are_refused(
         ("Tokenizer.JSON", {"model": {"type": "WordPiece", "vocab": "PLACE"}}),
         ("0_Other/tokenizer.json", {"model": {"type": "WordPiece", "vocab": "PLACE"}}),
         ("tokenizer_config.json", {"merges": "PLACE"}),
+        ("tokenizer_config.json", {"tokenizer_file": "PLACE"}),
         ("special_tokens_map.json", {"vocab_file": "PLACE"}),
         ("sentence_bert_config.json", {"max_seq_length": 64, "tokenizer_args": {"vocab_file": "PLACE"}}),
         ("sentence_bert_config.json", {"max_seq_length": 64, "model_kwargs": {"gguf_file": "PLACE"}}),
@@ -89,8 +90,16 @@ def test_tokenizers_that_name_files_are_refused(folder: Path, file: str, setting
     os.mkfifo(folder.parent / "pipe")  # reading it has no end
     write_json(folder / file, json.loads(json.dumps(settings).replace("PLACE", str(folder.parent / "pipe"))))
     with pytest.raises(
-        EncoderError, match=rf"{re.escape(file)} takes (vocab|merges|vocab_file|gguf_file) from the file "
+        EncoderError,
+        match=rf"{re.escape(file)} takes (vocab|merges|vocab_file|tokenizer_file|gguf_file) from the file ",
     ):
+        open_encoder(f"st:{folder}")
+
+
+def test_a_tokenizer_may_name_its_file_on_another_machine(folder: Path) -> None:
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    for place in (folder.parent / "absent" / "tokenizer.json", folder / "tokenizer.json"):
+        write_json(folder / "tokenizer_config.json", settings | {"tokenizer_file": str(place)})
         open_encoder(f"st:{folder}")
 
 

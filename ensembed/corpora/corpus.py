@@ -128,9 +128,7 @@ def file_kind(source: Path | BinaryIO | None, name: str, column: str | None = No
     except (OSError, ValueError):  # whoever reads the file says what is wrong
         return "text"
     is_cut = not isinstance(source, Path) or len(head) >= _HEAD_BYTES
-    if head.startswith(_GZIP_MAGIC):
-        with suppress(zlib.error):
-            head = zlib.decompressobj(wbits=31).decompress(head, _HEAD_BYTES)
+    head = _unpacked(head)
     lines = head.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace").split("\n")
     lines = [line for line in (lines[:-1] if is_cut and len(lines) > 1 else lines) if line.strip()][:_HEAD_LINES]
     if lines and (
@@ -141,6 +139,19 @@ def file_kind(source: Path | BinaryIO | None, name: str, column: str | None = No
     ):
         return _record_kind(lines, name, column)
     return "text"
+
+
+def has_content(stream: io.BufferedReader) -> bool:
+    """Return whether a file, gzipped or not, begins with anything but blank lines; nothing is taken from it."""
+    return bool(_unpacked(stream.peek(_HEAD_BYTES)[:_HEAD_BYTES]).removeprefix(codecs.BOM_UTF8).strip())
+
+
+def _unpacked(head: bytes) -> bytes:
+    """Return the beginning of a file, unpacked if it is gzipped."""
+    if head.startswith(_GZIP_MAGIC):
+        with suppress(zlib.error):
+            return zlib.decompressobj(wbits=31).decompress(head, _HEAD_BYTES)
+    return head
 
 
 def _is_json_document(lines: list[str]) -> bool:

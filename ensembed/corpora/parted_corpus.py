@@ -24,6 +24,7 @@ from ensembed.corpora.corpus import (
     Mark,
     TextCorpus,
     file_kind,
+    has_content,
 )
 from ensembed.corpora.places import Place, State
 from ensembed.corpora.record_files import RecordCorpus, RecordFile
@@ -355,6 +356,6 @@ def _common_kind(place: Place, paths: Sequence[str], column: str | None) -> File
     [kind] = named
     for path in paths if kind == "text" else ():
         with place.open(path) as stream:
-            if stream.peek(1):  # programs that write parts leave some of them empty
+            if has_content(stream):  # programs that write parts leave some of them empty
                 return file_kind(stream, place.name_of(path), column)
     return kind

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import json
 import pickle
@@ -175,6 +176,18 @@ def test_the_first_file_with_content_tells_the_format(write: Callable[[str, str]
     (folder / "part-1").write_bytes(b"")
     with pytest.raises(CorpusError, match="holds no sentence"):
         len(open_corpus(folder))
+
+
+@pytest.mark.parametrize(
+    "first",
+    [gzip.compress(b""), gzip.compress(b"\n\n"), b"\n \r\n", codecs.BOM_UTF8],
+    ids=["gzipped", "gzipped lines", "lines", "mark"],
+)
+def test_a_first_file_of_blank_lines_or_of_nothing_gzipped_has_no_content(tmp_path: Path, first: bytes) -> None:
+    (tmp_path / "part-0").write_bytes(first)
+    (tmp_path / "part-1").write_text(jsonl())
+    with pytest.warns(UserWarning, match="part-1 is read as JSON Lines"):
+        assert list(open_corpus(tmp_path)) == TEXTS
 
 
 def test_a_link_that_leads_nowhere_is_named(write: Callable[[str, str], Path]) -> None:

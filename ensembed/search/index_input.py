@@ -70,6 +70,8 @@ def add_file(
             names = ids if kept and len(ids) == len(kept) else None
             texts, metadata = [record.text for record in kept], [record.metadata for record in kept]
             mark = (key, read, False) if key else None
+            if kept:
+                _ = index.model  # opened now: that it cannot be opened is no error of these records
             try:
                 index.add(texts, names, metadata, replace=replace, mark=mark, progress=rare_progress)
             except InputError as error:  # it speaks of these records alone

@@ -256,6 +256,17 @@ def test_a_first_run_whose_encoder_fails_does_not_fix_the_model(
         index.add(["four"])
 
 
+def test_a_model_that_is_gone_is_no_error_of_records(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    vectors, path, folder = tmp_path / "vectors.txt", tmp_path / "lines.txt", tmp_path / "index"
+    vectors.write_text("one 1 0\ntwo 0 1\n")
+    path.write_text("one\ntwo\n")
+    call(capsys, "index", folder, path, "--model", f"words:{vectors}", "--json")
+    vectors.unlink()
+    path.write_text("two\n")
+    error = call(capsys, "index", folder, path, "--json", code=1)
+    assert error.startswith(f"error: the model of {folder} cannot be opened: there is no file of word vectors")
+
+
 def test_a_long_cell_of_a_csv_file_is_indexed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     long = "a dog barks " * 900_000
     path = tmp_path / "long.csv"

@@ -22,8 +22,11 @@ def check_whole(name: str, value: object, least: int) -> None:
 
 
 def is_number(value: object) -> bool:
-    """Return whether a value is a finite number, of Python or of numpy."""
-    return isinstance(value, (int, float, np.integer, np.floating)) and math.isfinite(value)
+    """Return whether a value is a finite number, of Python or of numpy, within the range of floating point."""
+    try:
+        return isinstance(value, (int, float, np.integer, np.floating)) and math.isfinite(value)
+    except OverflowError:  # a whole number beyond it
+        return False
 
 
 def fits(value: object, layout: Any) -> bool:  # noqa: ANN401 - see below

@@ -203,7 +203,7 @@ def test_dimensions_beyond_agreement_are_counted_apart(dims: tuple[int, ...]) ->
         assert positive(rho) == min(dims)
 
 
-@pytest.mark.parametrize("tau", [-1.0, -1e-9, math.nan, math.inf, "10", None])
+@pytest.mark.parametrize("tau", [-1.0, -1e-9, math.nan, math.inf, pytest.param(10**400, id="huge"), "10", None])
 def test_a_tau_that_is_none_is_refused(tau: float) -> None:
     with pytest.raises(InputError, match=f"tau must be a number that is not negative, not {tau!r}"):
         GCCA(tau=tau)

@@ -128,7 +128,8 @@ def file_kind(source: Path | BinaryIO | None, name: str, column: str | None = No
     except (OSError, ValueError):  # whoever reads the file says what is wrong
         return "text"
     is_cut = not isinstance(source, Path) or len(head) >= _HEAD_BYTES
-    head = _unpacked(head)
+    if head.startswith(_GZIP_MAGIC):
+        head = _unpacked(head)
     lines = head.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace").split("\n")
     lines = [line for line in (lines[:-1] if is_cut and len(lines) > 1 else lines) if line.strip()][:_HEAD_LINES]
     if lines and (
@@ -143,14 +144,15 @@ def file_kind(source: Path | BinaryIO | None, name: str, column: str | None = No
 
 def has_content(stream: io.BufferedReader) -> bool:
     """Return whether a file, gzipped or not, begins with anything but blank lines; nothing is taken from it."""
-    return bool(_unpacked(stream.peek(_HEAD_BYTES)[:_HEAD_BYTES]).removeprefix(codecs.BOM_UTF8).strip())
+    head = stream.peek(_HEAD_BYTES)[:_HEAD_BYTES]
+    head = _unpacked(head) if head.startswith(_GZIP_MAGIC) else head
+    return bool(head.removeprefix(codecs.BOM_UTF8).strip())
 
 
 def _unpacked(head: bytes) -> bytes:
-    """Return the beginning of a file, unpacked if it is gzipped."""
-    if head.startswith(_GZIP_MAGIC):
-        with suppress(zlib.error):
-            return zlib.decompressobj(wbits=31).decompress(head, _HEAD_BYTES)
+    """Return the beginning of a gzipped file, unpacked; that of a damaged one as it is."""
+    with suppress(zlib.error):
+        return zlib.decompressobj(wbits=31).decompress(head, _HEAD_BYTES)
     return head
 
 

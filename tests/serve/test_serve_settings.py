@@ -55,6 +55,15 @@ def test_invalid_keys_are_refused_and_not_shown(tmp_path: Path, text: str) -> No
         read_keys(tmp_path / "absent")
 
 
+def test_a_file_of_keys_that_is_too_large_is_refused_and_not_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ensembed.serve.access.KEY_FILE_BYTES", 20)
+    (tmp_path / "keys").write_text("12345678\n90123456789\n")
+    with pytest.raises(InputError, match="more than 20 bytes"):
+        read_keys(tmp_path / "keys")
+
+
 def test_the_page_of_the_server_states_every_limit_as_it_is() -> None:
     """The table of docs/reference/server.md has the defaults of `Settings` and the names of the options."""
     page = Path("docs/reference/server.md").read_text(encoding="utf-8")

@@ -21,6 +21,8 @@ _LIBRARIES = {
     "graph": "usearch",
     "export": "onnx",
     "student": "torch",
+    "FAISS": "faiss",
+    "experiment": "pydantic",
 }  # by the last word of a case
 
 

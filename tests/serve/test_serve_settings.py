@@ -12,6 +12,7 @@ import pytest
 from ensembed.cli.serve import serve
 from ensembed.errors import InputError
 from ensembed.serve import Settings
+from ensembed.serve import limits as limits_module
 from ensembed.serve.access import read_keys
 
 
@@ -77,3 +78,8 @@ def test_the_page_of_the_server_states_every_limit_as_it_is() -> None:
     for option, name, default in rows:
         assert int(default.replace(",", "")) == defaults[name], name
         assert option == options.get(name, ""), name
+    assert limits_module.OTHER_VALUES == 1000
+    assert "a thousand keys and other values" in " ".join(page.split())
+    assert f"A head may have {limits_module._HEAD_BYTES >> 10} KB." in page
+    assert f"a reply of up to {limits_module._SMALL_REPLY >> 10} KB always" in page
+    assert f"1 s more for every {Settings.least_rate // 1000} KB" in " ".join(page.split())

@@ -427,11 +427,19 @@ def test_every_command_that_takes_consent_is_an_entry() -> None:
     assert taking == COMMANDS
 
 
+PACKAGE = Path(names_and_consent.__file__).parents[1]
+
+
+def test_only_allowing_makes_a_name_that_opens() -> None:
+    """Other processes open again what was opened here: the workers of Ray, and of sentence-transformers' pools."""
+    places = {path.name for path in PACKAGE.rglob("*.py") if "AllowedName(" in path.read_text()}
+    assert places == {"names_and_consent.py", "worker_encoder.py", "sentence_transformers.py"}
+
+
 def test_every_function_that_takes_consent_is_known() -> None:
-    package = Path(names_and_consent.__file__).parents[1]
     taking = set()
-    for path in package.rglob("*.py"):
-        module = ".".join(path.relative_to(package).with_suffix("").parts)
+    for path in PACKAGE.rglob("*.py"):
+        module = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
         for where in ast.parse(path.read_text()).body:
             methods = where.body if isinstance(where, ast.ClassDef) else []
             owner = [where.name] if isinstance(where, ast.ClassDef) else []

@@ -427,6 +427,18 @@ def test_every_command_that_takes_consent_is_an_entry() -> None:
     assert taking == COMMANDS
 
 
+@pytest.mark.parametrize("entry", ["Index.model", "chroma"])
+def test_a_model_on_another_machine_is_not_looked_at_without_consent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: str
+) -> None:
+    """On Windows a look at a share connects to its machine."""
+    given, seen = make(ENTRIES[entry].artefact, tmp_path, "//server/share"), list[object]()
+    monkeypatch.setattr("ensembed.models.opening.is_model", seen.append)
+    with pytest.raises(ConsentError, match="--trust files"):
+        ENTRIES[entry].open(given, False)
+    assert seen == []
+
+
 PACKAGE = Path(names_and_consent.__file__).parents[1]
 
 

@@ -12,11 +12,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import io
 import itertools
 import json
 import os
 import shutil
 import sys
+import tarfile
 import tempfile
 import traceback
 from collections.abc import Callable
@@ -29,8 +31,11 @@ import numpy as np
 import power_cut
 from served_data import Site, described, serving, zipped
 
-from ensembed import Ensemble, ListCorpus, load
+from ensembed import Ensemble, ListCorpus, load, open_encoder
+from ensembed.distil.distil_job import Job
+from ensembed.distil.distillation import Plan, distil, prepare
 from ensembed.encoders.demo_encoder import DemoEncoder
+from ensembed.encoders.tfhub import tfhub_encoder
 from ensembed.errors import CorruptViewError
 from ensembed.fetch import fetcher
 from ensembed.fetch.catalog import CatalogEntry, DataSet, PinnedFile, Source
@@ -39,6 +44,7 @@ from ensembed.fetch.fetcher import fetch_data_set
 from ensembed.methods import GCCA, SVD, Autoencoder, Average, Method
 from ensembed.methods.encoder_maps import Ridge
 from ensembed.models.translation import translate
+from ensembed.paper.notebook import Notebook
 from ensembed.search import Index
 from ensembed.search.migration import migrate
 from ensembed.views import View, ViewStore
@@ -115,38 +121,97 @@ def create(folder: Path) -> None:
     index.add(["a dog", "a cat"], ["dog", "cat"])
 
 
-def fill_store(folder: Path, *ids: int) -> None:
+def vector_store(library: str) -> Any:  # noqa: ANN401 - a class, whose library need not be there
+    if library == "faiss":
+        from ensembed.integrations.faiss import FaissStore
+
+        return FaissStore
     from ensembed.integrations.usearch import UsearchStore
 
-    place = folder / "stores" / "store"
+    return UsearchStore
+
+
+def fill_store(folder: Path, *ids: int, library: str = "usearch") -> None:
+    kind, place = vector_store(library), folder / "stores" / "store"
     exists = (place / "store.json").exists()
-    store = UsearchStore.open(place, INDEXED) if exists else UsearchStore.create(place, INDEXED)
+    store = kind.open(place, INDEXED) if exists else kind.create(place, INDEXED)
     store.add(list(ids), [f"text {i}" for i in ids])
     store.save()
 
 
-def store_rows(folder: Path) -> list[int]:
-    from ensembed.integrations.usearch import UsearchStore
-
-    if not (folder / "stores" / "store" / "store.json").exists():
+def store_rows(folder: Path, library: str = "usearch") -> list[int]:
+    place = folder / "stores" / "store"
+    if not (place / "store.json").exists():
         return []
-    return sorted(UsearchStore.open(folder / "stores" / "store", INDEXED).search(["text 1"], k=100).ids[0].tolist())
+    return sorted(vector_store(library).open(place, INDEXED).search(["text 1"], k=100).ids[0].tolist())
 
 
-def convert(folder: Path) -> bytes:
+def convert(folder: Path, options: str = "") -> bytes:
     from make_words import glove_text, small_vectors
 
-    source = folder.parent / "vectors.txt"
+    source, corpus = folder.parent / "vectors.txt", folder.parent / "corpus.txt"
     if not source.exists():
         source.write_bytes(glove_text(small_vectors(60)))
+        corpus.write_text("\n".join(SENTENCES))
     os.environ["ENSEMBED_CACHE"] = str(folder / "cache")
-    return Ensemble([f"words:{source}"]).encoders[0].encode(["the dog sleeps", "a cat"]).tobytes()
+    return open_encoder(f"words:{source}{options.format(corpus)}").encode(["the dog sleeps", "a cat"]).tobytes()
 
 
 def word_cache(folder: Path) -> bytes:
     """Return the vectors that a converted file gives; nothing if there is none."""
     converted = [path for path in (folder / "cache" / "words").glob("*") if path.is_dir() and path.name[0] != "."]
     return convert(folder) if converted else b""
+
+
+WEIGHTED = "?pooling=sif&corpus={}"
+
+
+def word_weights(folder: Path) -> bytes:
+    """Return the vectors that weights fitted on a corpus give; nothing if there are none."""
+    return convert(folder, WEIGHTED) if list((folder / "cache" / "words" / "fitted").glob("*.arrays")) else b""
+
+
+def convert_pickle(folder: Path) -> bytes:
+    from make_paranmt import make_paranmt
+
+    source = folder.parent / "pickles"
+    source.mkdir(exist_ok=True)
+    os.environ["ENSEMBED_CACHE"] = str(folder / "cache")
+    return open_encoder(make_paranmt(source)).encode(["a dog"]).tobytes()
+
+
+def converted_pickle(folder: Path) -> bytes:
+    return convert_pickle(folder) if list((folder / "cache" / "paranmt").glob("*.safetensors")) else b""
+
+
+def unpack(folder: Path) -> Path:
+    """Unpack an archive with what could be a SavedModel."""
+    archive = folder.parent / "model.tar.gz"
+    if not archive.exists():
+        with tarfile.open(archive, "w:gz") as file:
+            for name, data in (("saved_model.pb", b"a graph"), ("variables/variables.index", b"weights")):
+                member = tarfile.TarInfo(name)
+                member.size = len(data)
+                file.addfile(member, io.BytesIO(data))
+    os.environ["ENSEMBED_CACHE"] = str(folder / "cache")
+    return tfhub_encoder._unpacked(archive, "a model", lambda *_: None)
+
+
+def unpacked(folder: Path) -> dict[str, bytes]:
+    """Return the files of a folder that counts as a SavedModel."""
+    places = [graph.parent for graph in (folder / "cache" / "tfhub").glob("[!.]*/saved_model.pb")]
+    return {str(path.relative_to(place)): path.read_bytes() for place in places for path in place.rglob("*.*")}
+
+
+def note(folder: Path) -> None:
+    Notebook(folder / "new" / "records").record(list[int], "a fact", lambda: [1, 2, 3])
+
+
+def noted(folder: Path) -> list[int]:
+    """Return the record that an experiment finds; nothing if it computes it again."""
+    with tempfile.TemporaryDirectory() as copy:
+        shutil.copytree(folder, copy, dirs_exist_ok=True)
+        return Notebook(Path(copy) / "new" / "records").record(list[int], "a fact", list)
 
 
 def export(folder: Path, method: Method, *, merged: bool) -> None:
@@ -325,17 +390,32 @@ def own_rows(folder: Path) -> list[str]:
     return sorted(f"{hit.id} {hit.text} {hit.metadata} {hit.score:.9f}" for hit in hits)
 
 
-def make_student(folder: Path, seed: int) -> None:
-    """Distil into a new folder or over a student; the training, too, is in the folder."""
+def student_plan(folder: Path, seed: int) -> Plan:
     from make_static import small_tokenizer
-
-    from ensembed.distil.distillation import Plan, distil
 
     tokenizer = folder.parent / "tokenizer.json"
     small_tokenizer().save(str(tokenizer))
-    plan = Plan(start=("none",), tokenizer=tokenizer, dim=3, epochs=2, batch_size=100, seed=seed)
-    store = ViewStore(folder / "store")
+    return Plan(start=("none",), tokenizer=tokenizer, dim=3, epochs=2, batch_size=100, seed=seed)
+
+
+def make_student(folder: Path, seed: int) -> None:
+    """Distil into a new folder or over a student; the training, too, is in the folder."""
+    plan, store = student_plan(folder, seed), ViewStore(folder / "store")
     distil(DemoEncoder(5), ListCorpus(TEXTS), plan, folder / "new" / "student", store=store, threads=1, force=True)
+
+
+def make_job(folder: Path) -> None:
+    store = ViewStore(tempfile.mkdtemp(dir=folder.parent))
+    prepare(DemoEncoder(5), ListCorpus(TEXTS), student_plan(folder, 0), folder / "new" / "job", store=store)
+
+
+def job(folder: Path) -> bytes:
+    """Return the facts of a job, whose files are checked when it is opened."""
+    place = folder / "new" / "job"
+    if not (place / "job.json").exists():
+        return b""
+    Job.open(place)
+    return (place / "job.json").read_bytes()
 
 
 def student(folder: Path) -> bytes:
@@ -361,7 +441,16 @@ CASES = {
         lambda folder: fill_store(folder, 4, 5), store_rows, lambda folder: fill_store(folder, 1, 2, 3)
     ),
     "new folder of vectors": Case(lambda folder: fill_store(folder, 1, 2, 3), store_rows),
+    "folder of FAISS": Case(
+        lambda folder: fill_store(folder, 4, 5, library="faiss"),
+        lambda folder: store_rows(folder, "faiss"),
+        lambda folder: fill_store(folder, 1, 2, 3, library="faiss"),
+    ),
     "words": Case(convert, word_cache),
+    "weights of words": Case(lambda folder: convert(folder, WEIGHTED), word_weights),
+    "pickle of words": Case(convert_pickle, converted_pickle),
+    "unpacked archive": Case(unpack, unpacked),
+    "record of an experiment": Case(note, noted),
     "first ONNX export": Case(lambda folder: export(folder, Average(), merged=True), exported),
     "ONNX export": Case(
         lambda folder: export(folder, SVD(dim=3), merged=False),
@@ -385,6 +474,7 @@ CASES = {
     "change of the model": Case(
         lambda folder: Index.open(folder / "new" / "index").change_model("demo?dim=3"), own_rows, create
     ),
+    "job": Case(make_job, job),
     "first student": Case(lambda folder: make_student(folder, 0), student),
     "over a student": Case(lambda folder: make_student(folder, 1), student, lambda folder: make_student(folder, 0)),
     "checkpoint": Case(lambda folder: train(folder, 5), trained, lambda folder: train(folder, 3)),

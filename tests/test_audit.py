@@ -1,7 +1,8 @@
 """What an audit found in version 0.1, by names that version 0.1 has, too: every test of a finding fails on it.
 
 The artefacts are those of a stranger: every hash in them is right. `FINDINGS` names the tests of all findings. Those in
-files named after the audit use what version 0.1 has, too: each was seen to fail there.
+files named after the audit use what version 0.1 has, too: each was seen to fail there, with fastapi, which 0.1 needs,
+and those of sentence-transformers with version 5.7.
 """
 
 from __future__ import annotations

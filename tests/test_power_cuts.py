@@ -21,6 +21,9 @@ _LIBRARIES = {
     "graph": "usearch",
     "export": "onnx",
     "student": "torch",
+    "job": "torch",
+    "FAISS": "faiss",
+    "experiment": "pydantic",
 }  # by the last word of a case
 
 

@@ -182,7 +182,7 @@ def distil(
             _report(taught, source, [how.open_model(name, progress, beside=sources) for name in report], how)
             return
         if prepare is not None:
-            job = prepare_job(taught, source, plan, prepare, **common)
+            job = prepare_job(taught, source, plan, prepare, force=force, **common)
             if how.as_json:
                 print_json({"job": str(prepare), "sentences": len(job), "dim": job.dim})
             else:

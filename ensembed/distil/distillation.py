@@ -42,7 +42,7 @@ from ensembed.engines.engine import Engine, Local
 from ensembed.errors import InputError, ModelError, ViewError
 from ensembed.models.model_vectors import encoders_behind
 from ensembed.numerics.pass_options import Pass
-from ensembed.support.atomic_files import disk_error, why_not_writable
+from ensembed.support.atomic_files import disk_error, why_not_replaceable, why_not_writable
 from ensembed.support.checks import check_whole, fits, is_number, sha256_of
 from ensembed.support.extras import import_extra
 from ensembed.support.file_limits import open_regular, read_json
@@ -219,11 +219,20 @@ def prepare(
     *,
     store: ViewStore | None = None,
     threads: int | None = None,
+    force: bool = False,
     progress: Progress = silent,
 ) -> Job:
-    """Write the job into a folder, to be trained elsewhere by `python -m ensembed.distil.student_training FOLDER`."""
+    """Write the job into a folder, to be trained elsewhere by `python -m ensembed.distil.student_training FOLDER`.
+
+    With `force` it replaces an earlier job, which may have been trained, file by file: if that is interrupted there is
+    none, until it is prepared again.
+    """
     if problem := why_not_writable(folder, is_job_folder):
         raise ModelError(f"cannot prepare a job in {folder}: {problem}")
+    if not force and (folder / JOB).exists():
+        raise ModelError(
+            f"there is a job in {folder} already: name a new folder, or replace it with force=True (--force)"
+        )
     source = open_student(plan, teacher, threads=threads, progress=progress)
     how = Pass(precision="float32", threads=threads, progress=progress)
     return _prepared(folder, teacher, corpus, plan, source, store or ViewStore(), how)
@@ -245,7 +254,7 @@ def save_trained(folder: Path, out: Path, *, precision: Precision = "float32", f
 
 def check_out(out: Path, *, force: bool) -> None:
     """Raise a ModelError if a student cannot be saved in a folder."""
-    if problem := why_not_writable(out, is_student):
+    if problem := why_not_replaceable(out, is_student):
         raise ModelError(f"cannot save the student in {out}: {problem}")
     if not force and (out / "config.json").exists():
         raise ModelError(

@@ -19,13 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.errors import EncoderError
+from ensembed.support.file_limits import PICKLE_CONTAINERS, PICKLE_NAME_BYTES, PICKLE_OPERATIONS, PICKLE_RATIO
 from ensembed.support.progress import Progress, silent
 
 _BLOCK = 1 << 24  # bytes read at a time: a length that the file claims but does not have must not be allocated
-# No vocabulary comes near. Each operation costs a byte in the file but may cost a hundred in memory.
-_MOST_OPERATIONS, _MOST_CONTAINERS = 30_000_000, 100_000
-_MOST_MADE = 4  # bytes of arrays per byte of the file: the bytes of an array may be made first and the array then
-_LONGEST_NAME = 256
 
 _DAMAGE = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
 _PROBLEMS = {IndexError: "it uses a value that is not there", AttributeError: "it appends to what is not a list"}
@@ -95,9 +92,9 @@ class _BoundedFile:
         return b"".join(blocks)
 
     def readline(self) -> bytes:
-        line = self._stream.readline(_LONGEST_NAME)
+        line = self._stream.readline(PICKLE_NAME_BYTES)
         if not line.endswith(b"\n"):
-            raise EOFError if len(line) < _LONGEST_NAME else ValueError("a name in it is too long")
+            raise EOFError if len(line) < PICKLE_NAME_BYTES else ValueError("a name in it is too long")
         self._left -= len(line)
         return line
 
@@ -110,10 +107,10 @@ class _Operations(dict[int, Callable[["_DataUnpickler"], None]]):
     def __getitem__(self, code: int) -> Callable[[_DataUnpickler], None]:
         self.count += 1
         self.containers += code in _CONTAINER_CODES
-        if self.count > _MOST_OPERATIONS:
-            raise _RefusedError(f"it has more than {_MOST_OPERATIONS:,} operations")
-        if self.containers > _MOST_CONTAINERS:
-            raise _RefusedError(f"it has more than {_MOST_CONTAINERS:,} lists, dicts, tuples and marks")
+        if self.count > PICKLE_OPERATIONS:
+            raise _RefusedError(f"it has more than {PICKLE_OPERATIONS:,} operations")
+        if self.containers > PICKLE_CONTAINERS:
+            raise _RefusedError(f"it has more than {PICKLE_CONTAINERS:,} lists, dicts, tuples and marks")
         return super().__getitem__(code)
 
     def __missing__(self, code: int) -> NoReturn:
@@ -182,8 +179,8 @@ class _DataUnpickler(_PythonUnpickler):  # type: ignore[misc] # see above
     def _count_made(self, value: object) -> None:
         """Refuse a file that holds a value once and has it copied a thousand times."""
         self._made += len(value) if isinstance(value, bytes) else value.nbytes if isinstance(value, np.ndarray) else 0
-        if self._made > _MOST_MADE * self._size:
-            raise _RefusedError(f"it would take more than {_MOST_MADE} times its size in memory")
+        if self._made > PICKLE_RATIO * self._size:
+            raise _RefusedError(f"it would take more than {PICKLE_RATIO} times its size in memory")
 
     def load_stop(self) -> None:
         if len(self.stack) != 1:

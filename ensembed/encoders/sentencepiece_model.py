@@ -15,15 +15,18 @@ import numpy as np
 from ensembed.encoders.model_files import read_bytes
 from ensembed.encoders.token_ids import cut
 from ensembed.errors import EncoderError
-from ensembed.support.file_limits import LimitError
+from ensembed.support.file_limits import (
+    PIECE_CHARACTERS,
+    RULE_BYTES,
+    SENTENCEPIECE_BYTES,
+    SENTENCEPIECE_PIECES,
+    LimitError,
+)
 from ensembed.support.protobuf import read_fields
 
 _SPACE = "▁"
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4  # kinds of pieces that matter here
 _UNKNOWN_PENALTY = 10.0  # below the least score of a piece
-_MOST_BYTES = 32 << 20  # of a file
-_MOST_PIECES = 1_000_000
-_LONGEST = 128  # characters of a piece; SentencePiece makes them with 16 at the most
 _MOST_WORDS = 100_000  # whose pieces are kept, if they have at most so many characters
 _LONGEST_WORD = 64
 
@@ -41,9 +44,6 @@ class SentencePieceModel(NamedTuple):
     rules: Rules
     begin: int
     end: int
-
-
-_LONGEST_TEXT = 256  # bytes that a rule may put in the place of a character; NFKC has 33 at most
 
 
 class SentencePieceTokenizer:
@@ -177,7 +177,7 @@ class Rules:
         """Return what becomes of the longest key that the data has at a place, or of one character, and its size."""
         _, size, place = self._reach(data, at)
         if size:
-            end = self._texts.find(b"\0", place, place + _LONGEST_TEXT)
+            end = self._texts.find(b"\0", place, place + RULE_BYTES)
             if end < 0:
                 raise EncoderError("a rule of the SentencePiece model replaces a character by a text that never ends")
             return self._texts[place:end], size
@@ -206,8 +206,8 @@ def read_sentencepiece(path: Path, hint: str) -> SentencePieceModel:
     """Read a SentencePiece model of the unigram kind; an EncoderError that ends in the hint if it is damaged."""
     data = read_bytes(path, hint)
     try:
-        if len(data) > _MOST_BYTES:
-            raise LimitError(f"it has more than {_MOST_BYTES:,} bytes")
+        if len(data) > SENTENCEPIECE_BYTES:
+            raise LimitError(f"it has more than {SENTENCEPIECE_BYTES:,} bytes")
         return _read_model(data)
     except (ValueError, IndexError, struct.error, EncoderError) as error:
         raise EncoderError(f"{path} is no SentencePiece model, or damaged ({error}); {hint}") from error
@@ -225,10 +225,10 @@ def _read_model(data: bytes) -> SentencePieceModel:
             if not isinstance(text, tuple) or not isinstance(score, float) or not isinstance(kind, int):
                 raise ValueError(f"piece {len(pieces)} is not a text with a score")
             piece = data[slice(*text)].decode()
-            if len(piece) > _LONGEST or not np.isfinite(score):
+            if len(piece) > PIECE_CHARACTERS or not np.isfinite(score):
                 raise ValueError(f"piece {len(pieces)} has {len(piece):,} characters and the score {score}")
-            if len(pieces) == _MOST_PIECES:
-                raise LimitError(f"it has more than {_MOST_PIECES:,} pieces")
+            if len(pieces) == SENTENCEPIECE_PIECES:
+                raise LimitError(f"it has more than {SENTENCEPIECE_PIECES:,} pieces")
             pieces.append((piece, score, kind))
         elif number == 2:
             trainer = dict(read_fields(data, *value))

@@ -23,10 +23,13 @@ from ensembed.errors import EncoderError
 from ensembed.fetch import hub_files as hub
 from ensembed.support.extras import import_extra
 from ensembed.support.file_limits import (
+    POSITION_NUMBERS,
     SETTINGS_VALUES,
     TOKEN_CHARACTERS,
     TOKENIZER_BYTES,
     TOKENIZER_VALUES,
+    TRANSFORMER_EXPERTS,
+    TRANSFORMER_LAYERS,
     open_regular,
     parse_json,
 )
@@ -50,10 +53,8 @@ _READ = (
 # Where the library looks for the weights of a module, in this order; an index names files that hold a part each.
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 _INDEX = ".index.json"
-_MOST_LAYERS, _MOST_EXPERTS = 300, 1000
 # Settings of a transformer whose product is at most the number of its weights, of which the smallest have 4 bits.
 _WIDTHS, _PER_BYTE = ("hidden_size", "d_model", "n_embd", "dim"), 2
-_FREE = 1 << 22  # small models of rotary positions have no table of the many that they take
 _ROWS = re.compile(
     "vocab_size|intermediate_size|d_ff|ffn_dim|n_inner|position_embeddings|n_positions|hidden_size|d_model"
 )
@@ -358,7 +359,11 @@ def _check_sizes(name: str, file: Path, config: Mapping[str, Any], *, most: int)
     for key, value in config.items():
         if isinstance(value, dict):
             _check_sizes(name, file, value, most=most)
-        elif type(value) is int and _ROWS.search(key) and value * width > max(most, _FREE * ("position" in key)):
+        elif (
+            type(value) is int
+            and _ROWS.search(key)
+            and value * width > max(most, POSITION_NUMBERS * ("position" in key))
+        ):
             told = f"{key}={short_value(value)} with vectors of {short_value(width)} numbers"
             raise EncoderError(f"encoder {name!r}: {file} says {told}: the model's files have no such weights")
 
@@ -373,7 +378,7 @@ def _facts(value: object) -> Iterator[tuple[str, object]]:
 
 def _is_deep(key: str, value: object) -> bool:
     """Return whether this is a number of layers or labels that the library would never finish making."""
-    most = SETTINGS_VALUES if key == "num_labels" else _MOST_EXPERTS if "experts" in key else _MOST_LAYERS
+    most = SETTINGS_VALUES if key == "num_labels" else TRANSFORMER_EXPERTS if "experts" in key else TRANSFORMER_LAYERS
     return isinstance(value, int) and value > most and "size" not in key and bool(_COUNTED.search(key))
 
 

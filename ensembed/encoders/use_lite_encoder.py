@@ -18,7 +18,7 @@ from ensembed.encoders.sentencepiece_unigram import MAX_CHARACTERS, UnigramToken
 from ensembed.errors import EncoderError, InputError
 from ensembed.numerics.moments import one_blas_thread
 from ensembed.support.checks import fits
-from ensembed.support.file_limits import check_shape
+from ensembed.support.file_limits import USE_LITE_PIECES, check_shape
 from ensembed.support.machine import available_cores
 
 OPENS = "folder with the TF.js Universal Sentence Encoder lite"
@@ -26,7 +26,6 @@ effects = place_effects
 
 # Token rows in one pass through the layers: matrix products at full speed, and few activations (1,536 floats a row).
 _ROWS = 1024
-_MOST_PIECES = 4096  # that a model may say it takes of a sentence; the real one takes 128
 
 # Names in the graph.
 _ENCODER = "module_apply_default/Encoder_en"
@@ -204,7 +203,7 @@ class _Network:
 
 def _timing(limit: float, timescales: FloatArray) -> FloatArray:
     """Return the signal of each of `limit` positions."""
-    if not 0 < limit <= _MOST_PIECES:
+    if not 0 < limit <= USE_LITE_PIECES:
         raise ValueError(f"it takes {limit} pieces of a sentence")
     angles = np.arange(int(limit), dtype=np.float32)[:, None] * timescales
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)

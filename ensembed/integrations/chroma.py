@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from pathlib import Path
 from typing import Any, cast
 from weakref import WeakValueDictionary
 
-from ensembed.encoders.base import Encoder
+from ensembed.encoders.base import Encoder, UntrustedName
 from ensembed.encoders.names_and_consent import Trust
 from ensembed.errors import InputError, ModelError
 from ensembed.integrations.model_source import Source
 from ensembed.integrations.vector_stores import constant
-from ensembed.models.opening import ModelLike
-from ensembed.models.saved_model import is_model
+from ensembed.models.opening import ModelLike, is_gone
 from ensembed.support.extras import import_extra
 
 import_extra("chromadb", "chroma", "ensembed.integrations.chroma")
@@ -95,7 +93,7 @@ class EnsembedEmbeddingFunction(EmbeddingFunction[Documents]):  # type: ignore[m
         if model is None:
             if name is None:
                 raise ModelError(f"the collection was made with a model in memory, which is gone: {_REMEDY}")
-            if Path(name).is_absolute() and not is_model(name):
+            if is_gone(UntrustedName(name)):
                 raise ModelError(f"the model that filled the collection is not in {name} any more: {_REMEDY}")
             model = Source(name).model
         documents, queries = model.document_encoder, model.query_encoder

@@ -17,7 +17,7 @@ from ensembed.encoders.onnx_files import read_settings
 from ensembed.encoders.static_encoder import read_tensor, tensor_names
 from ensembed.errors import EncoderError, ModelError
 from ensembed.integrations.onnx_graphs import Nodes
-from ensembed.support.atomic_files import disk_error, why_not_writable
+from ensembed.support.atomic_files import disk_error, why_not_replaceable
 from ensembed.support.extras import import_extra
 
 _OPSET = 13
@@ -57,7 +57,9 @@ def export_bert(folder: Path, out: Path, *, int8: bool = True) -> None:
 
 def check_export(out: Path) -> None:
     """Raise a ModelError if graphs cannot be written to a folder: only an earlier export of a student is replaced."""
-    if problem := why_not_writable(out, lambda place: _MARK in read_object(place / "config.json", "name a new folder")):
+    if problem := why_not_replaceable(
+        out, lambda place: _MARK in read_object(place / "config.json", "name a new folder")
+    ):
         raise ModelError(f"cannot write the graphs to {out}: {problem}")
 
 

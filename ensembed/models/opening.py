@@ -123,6 +123,14 @@ def open_model(
     return model if k is None else model.truncate(k)
 
 
+def is_gone(name: UntrustedName) -> bool:
+    """Return whether a name out of a file is the folder of a model that is no longer there.
+
+    A share of another machine is not even looked at, which would talk to that machine: it needs consent.
+    """
+    return is_plain(name.text) and Path(name.text).is_absolute() and not is_model(name.text)
+
+
 def _no_model(name: str, error: UnknownEncoderError) -> EnsembedError:
     """Return the error for a name that is neither a saved model's nor an encoder's, with what may have been meant."""
     folder = name.partition("?")[0]

@@ -21,7 +21,7 @@ from ensembed.encoders.base import PROBES, Encoder, FloatArray, SavedSpec, Untru
 from ensembed.encoders.names_and_consent import Trust
 from ensembed.errors import DamagedIndexError, IndexBusyError, InputError, MissingError, ModelError, SearchIndexError
 from ensembed.models.ensemble import MetaEncoder
-from ensembed.models.opening import ModelLike, Replacements, open_model
+from ensembed.models.opening import ModelLike, Replacements, is_gone, open_model
 from ensembed.models.saved_model import is_model
 from ensembed.reliability.familiarity import Familiarity
 from ensembed.search import hnsw_graph, index_files, segments
@@ -607,7 +607,7 @@ def _open_saved_model(folder: Path, manifest: Manifest, **opening: Any) -> Encod
     if source is None:
         way_out = "pass it, as in Index.open(folder, model), or name a saved model (--model FOLDER)"
         raise SearchIndexError(f"{folder} was made with the object {manifest.spec.name.text!r}: {way_out}")
-    if Path(source.text).is_absolute() and not is_model(source.text):
+    if is_gone(source):
         way_out = "if it was moved, pass --model FOLDER, or Index.open(folder, model); --change-model takes another one"
         raise SearchIndexError(f"the model of {folder} is no longer in {source.text}; {way_out}")
     try:

@@ -20,13 +20,13 @@ from ensembed.errors import InputError
 from ensembed.serve.api_errors import ApiError, closing, log, where
 from ensembed.serve.limits import ReplyBudget
 from ensembed.serve.settings import Settings
+from ensembed.support.file_limits import KEY_FILE_BYTES
 
 if TYPE_CHECKING:
     from ensembed.serve.batching import RecentRows
 
 ENVIRONMENT = "ENSEMBED_API_KEYS"
 _SHORTEST_KEY = 8
-_KEY_BYTES = 1 << 20  # of a file of keys
 _PART_BYTES = 128 << 10  # a larger reply is sent in parts, so that a client that does not read delays the next one
 
 # Browsers load nothing from other servers and run nothing that is written into the page itself.
@@ -56,9 +56,12 @@ def read_keys(file: Path | None) -> tuple[str, ...]:
     if file is not None:
         try:
             with file.open("rb") as stream:
-                lines = stream.read(_KEY_BYTES).decode().splitlines()
+                content = stream.read(KEY_FILE_BYTES + 1)
+            lines = content.decode().splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"the file of keys {str(file)!r} cannot be read: {type(error).__name__}") from None
+        if len(content) > KEY_FILE_BYTES:
+            raise InputError(f"the file of keys {str(file)!r} has more than {KEY_FILE_BYTES:,} bytes")
         keys = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
         if not keys:
             raise InputError(f"the file of keys {str(file)!r} has no key: write one a line")

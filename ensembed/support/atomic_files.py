@@ -195,6 +195,13 @@ def why_not_writable(folder: Path, is_own: Callable[[Path], bool] | None = None)
     return None
 
 
+def why_not_replaceable(folder: Path, is_own: Callable[[Path], bool]) -> str | None:
+    """Return why `new_folder` cannot write or replace a folder, or None; as `why_not_writable`."""
+    if Path.cwd().is_relative_to(folder.resolve()):
+        return "it would be replaced as a whole, and the current folder is in it; name a new folder"
+    return why_not_writable(folder, is_own)
+
+
 def sync(path: Path) -> None:
     """Make a file, or the names in a folder, durable; systems that cannot open folders skip those."""
     if os.name == "posix" or not path.is_dir():

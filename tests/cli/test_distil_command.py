@@ -35,7 +35,8 @@ def test_a_student_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureF
     job = str(tmp_path / "job")
     assert main(["distil", *common, *how, "--prepare", job]) == 0
     assert train([job]) == 0
-    capsys.readouterr()
+    assert main(["distil", *common, *how, "--prepare", job]) == 1
+    assert f"there is a job in {job} already" in capsys.readouterr().err
     again = tmp_path / "again"
     assert main(["distil", *common, "--trained", job, "--out", str(again), "--precision", "int8", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["best"] == made["best"]
@@ -51,9 +52,15 @@ def test_a_student_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureF
     assert student["overlap"] > other["overlap"]
     assert main(["distil", *common, *models]) == 0
     assert "sentences/s" in capsys.readouterr().out
+    assert main(["distil", *common, *how, "--seed", "1", "--prepare", job, "--force"]) == 0
+    assert main(["distil", *common, "--trained", job, "--out", str(tmp_path / "none")]) == 1
+    assert f"{job} holds no trained student" in capsys.readouterr().err
 
 
-def test_command_lines_that_make_no_sense(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_lines_that_make_no_sense(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("one\n")
     for words, code, problem in [
@@ -62,6 +69,8 @@ def test_command_lines_that_make_no_sense(tmp_path: Path, capsys: pytest.Capture
         (["--out", str(tmp_path / "a"), "--leading", "x"], 2, "numbers with commas"),
         (["--out", str(tmp_path / "a"), "--trained", str(tmp_path)], 1, "is no job"),
         (["--out", str(tmp_path / "a"), "--student", "nobody"], 1, "nobody"),
+        (["--out", "."], 1, "the current folder is in it"),
+        (["--out", str(tmp_path / "a"), "--onnx", ".."], 1, "the current folder is in it"),
     ]:
         assert main(["distil", "demo", str(corpus), *words]) == code
         assert problem in capsys.readouterr().err

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -23,7 +25,7 @@ from make_st import name_a_module, write_code, write_st
 from ensembed import Ensemble, load
 from ensembed.cli import SUMMARIES, cli, main
 from ensembed.corpora import as_corpus
-from ensembed.encoders import Encoder, Request, open_encoder
+from ensembed.encoders import Encoder, Request, names_and_consent, open_encoder
 from ensembed.encoders.base import AllowedName, UntrustedName
 from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.encoders.names_and_consent import KINDS, Trust, allow, parse_name
@@ -308,6 +310,30 @@ def pgvector(given: Path, trust: Trust) -> object:
     return PgvectorStore.create("postgresql://nobody@127.0.0.1:1/none", str(given), trust=trust)
 
 
+def reopened(module: str, store: str) -> Callable[[Path, Trust], object]:
+    """Make a store with a harmless model, and open it with the name."""
+
+    def run(given: Path, trust: Trust) -> None:
+        kind = getattr(import_module(f"ensembed.integrations.{module}"), store)
+        with tempfile.TemporaryDirectory() as folder:
+            kind.create(Path(folder) / "store", DemoEncoder(4)).close()
+            kind.open(Path(folder) / "store", str(given), trust=trust).close()
+
+    return run
+
+
+def pgvector_open(given: Path, trust: Trust) -> object:
+    from ensembed.integrations.pgvector import PgvectorStore
+
+    return PgvectorStore.open("postgresql://nobody@127.0.0.1:1/none", str(given), trust=trust)
+
+
+def haystack_documents(given: Path, trust: Trust) -> object:
+    from ensembed.integrations.haystack import EnsembedDocumentEmbedder
+
+    return EnsembedDocumentEmbedder(str(given), trust=trust).encoder
+
+
 def from_the_hub(folder: Path, trust: Trust) -> object:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ensembed.models.hub_models.fetch", lambda *_, **__: folder)
@@ -350,14 +376,39 @@ ENTRIES = {
     "bertopic": Entry("name", bertopic),
     "chroma": Entry("name", chroma),
     "faiss": Entry("name", lambda name, trust: FaissStore.create(None, str(name), trust=trust)),
+    "faiss, open": Entry("name", reopened("faiss", "FaissStore")),
     "haystack": Entry("name", haystack),
+    "haystack, documents": Entry("name", haystack_documents),
     "langchain": Entry("name", langchain),
     "llama_index": Entry("name", llama_index),
     "mteb": Entry("name", mteb),
     "pgvector": Entry("name", pgvector),
+    "pgvector, open": Entry("name", pgvector_open),
     "qdrant": Entry("name", qdrant),
+    "qdrant, open": Entry("name", reopened("qdrant", "QdrantStore")),
     "to_sentence_transformer": Entry("name", to_sentence_transformer),
     "usearch": Entry("name", usearch),
+    "usearch, open": Entry("name", reopened("usearch", "UsearchStore")),
+}
+
+# The public functions that take `trust`: every one is called by an entry.
+FUNCTIONS = {
+    *("encoders.names_and_consent.allow", "models.opening.load", "models.opening.open_model"),
+    *("models.hub_models.from_pretrained", "models.translation.translate"),
+    *("search.search_index.Index.create", "search.search_index.Index.open"),
+    *("integrations.model_source.Source", "integrations.vector_stores.store_model"),
+    *("integrations.sentence_transformers.load", "integrations.sentence_transformers.to_sentence_transformer"),
+    *("integrations.bertopic.EnsembedBackend", "integrations.chroma.EnsembedEmbeddingFunction"),
+    *("integrations.haystack.EnsembedTextEmbedder", "integrations.haystack.EnsembedDocumentEmbedder"),
+    *("integrations.langchain.EnsembedEmbeddings", "integrations.llama_index.EnsembedEmbedding"),
+    *(
+        "integrations.mteb.MtebModel",
+        "integrations.vector_stores.FolderStore.open",
+        "integrations.faiss.FaissStore.create",
+    ),
+    *("integrations.usearch.UsearchStore.create", "integrations.usearch.UsearchStore.open"),
+    *("integrations.qdrant.QdrantStore.create", "integrations.qdrant.QdrantStore.open"),
+    *("integrations.pgvector.PgvectorStore.create", "integrations.pgvector.PgvectorStore.open"),
 }
 
 
@@ -374,6 +425,55 @@ def test_every_command_that_takes_consent_is_an_entry() -> None:
     commands = {name: cli.get_command(context, name) for name in SUMMARIES}
     taking = {name for name, known in commands.items() if known and "trust" in {each.name for each in known.params}}
     assert taking == COMMANDS
+
+
+@pytest.mark.parametrize("entry", ["Index.model", "chroma"])
+def test_a_model_on_another_machine_is_not_looked_at_without_consent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: str
+) -> None:
+    """On Windows a look at a share connects to its machine."""
+    given, seen = make(ENTRIES[entry].artefact, tmp_path, "//server/share"), list[object]()
+    monkeypatch.setattr("ensembed.models.opening.is_model", seen.append)
+    with pytest.raises(ConsentError, match="--trust files"):
+        ENTRIES[entry].open(given, False)
+    assert seen == []
+
+
+PACKAGE = Path(names_and_consent.__file__).parents[1]
+
+
+def test_only_allowing_makes_a_name_that_opens() -> None:
+    """Other processes open again what was opened here: the workers of Ray, and of sentence-transformers' pools."""
+    places = {path.name for path in PACKAGE.rglob("*.py") if "AllowedName(" in path.read_text()}
+    assert places == {"names_and_consent.py", "worker_encoder.py", "sentence_transformers.py"}
+
+
+def test_every_function_that_takes_consent_is_known() -> None:
+    taking = set()
+    for path in PACKAGE.rglob("*.py"):
+        module = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+        for where in ast.parse(path.read_text()).body:
+            methods = where.body if isinstance(where, ast.ClassDef) else []
+            owner = [where.name] if isinstance(where, ast.ClassDef) else []
+            for function in [where, *methods]:
+                if isinstance(function, ast.FunctionDef):
+                    arguments = (*function.args.args, *function.args.kwonlyargs)
+                    place = [*owner, *([] if function.name == "__init__" else [function.name])]
+                    if "trust" in {argument.arg for argument in arguments} and not place[-1].startswith("_"):
+                        taking.add(".".join([module, *place]))
+    assert taking == FUNCTIONS
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_the_loader_of_the_library_of_sentence_transformers_gives_no_consent(
+    tmp_path: Path, opened: list[Request], kind: str
+) -> None:
+    from ensembed.integrations.sentence_transformers import MetaEncoderModule
+
+    name, needed = HOSTILE[kind]
+    with pytest.raises(ConsentError) if needed != "offline" else suppress(EnsembedError):
+        MetaEncoderModule.load(str(hostile_model(tmp_path, name)), trust_remote_code=True, local_files_only=True)
+    assert all(request.offline for request in opened) if needed == "offline" else opened == []
 
 
 @pytest.mark.parametrize("kind", HOSTILE)

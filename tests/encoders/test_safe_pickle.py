@@ -239,7 +239,7 @@ def test_nesting_within_the_limit_does_not_overflow_the_stack() -> None:
 
 
 def test_too_many_operations_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(safe_pickle, "_MOST_OPERATIONS", 1000)
+    monkeypatch.setattr(safe_pickle, "PICKLE_OPERATIONS", 1000)
     with pytest.raises(EncoderError, match="more than 1,000 operations"):
         read(b"\x80\x02N" + b"\x94" * 10_000 + b".")
 

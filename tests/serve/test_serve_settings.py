@@ -12,6 +12,7 @@ import pytest
 from ensembed.cli.serve import serve
 from ensembed.errors import InputError
 from ensembed.serve import Settings
+from ensembed.serve import limits as limits_module
 from ensembed.serve.access import read_keys
 
 
@@ -55,6 +56,15 @@ def test_invalid_keys_are_refused_and_not_shown(tmp_path: Path, text: str) -> No
         read_keys(tmp_path / "absent")
 
 
+def test_a_file_of_keys_that_is_too_large_is_refused_and_not_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ensembed.serve.access.KEY_FILE_BYTES", 20)
+    (tmp_path / "keys").write_text("12345678\n90123456789\n")
+    with pytest.raises(InputError, match="more than 20 bytes"):
+        read_keys(tmp_path / "keys")
+
+
 def test_the_page_of_the_server_states_every_limit_as_it_is() -> None:
     """The table of docs/reference/server.md has the defaults of `Settings` and the names of the options."""
     page = Path("docs/reference/server.md").read_text(encoding="utf-8")
@@ -68,3 +78,8 @@ def test_the_page_of_the_server_states_every_limit_as_it_is() -> None:
     for option, name, default in rows:
         assert int(default.replace(",", "")) == defaults[name], name
         assert option == options.get(name, ""), name
+    assert limits_module.OTHER_VALUES == 1000
+    assert "a thousand keys and other values" in " ".join(page.split())
+    assert f"A head may have {limits_module._HEAD_BYTES >> 10} KB." in page
+    assert f"a reply of up to {limits_module._SMALL_REPLY >> 10} KB always" in page
+    assert f"1 s more for every {Settings.least_rate // 1000} KB" in " ".join(page.split())

@@ -27,7 +27,15 @@ from ensembed.encoders.base import FloatArray, naming_failures
 from ensembed.encoders.openai.api_servers import Server
 from ensembed.errors import EncoderError
 from ensembed.support.extras import import_extra
-from ensembed.support.file_limits import LimitError, parse_json
+from ensembed.support.file_limits import (
+    API_DIM,
+    API_ERROR_BYTES,
+    API_FACTS,
+    API_NUMBER_BYTES,
+    API_REPLY_BYTES,
+    LimitError,
+    parse_json,
+)
 
 # Statuses that a second try may change, and statuses that a single sentence may cause.
 _TEMPORARY = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
@@ -36,9 +44,6 @@ _REFUSED = frozenset({400, 413, 422})
 # together do not come back together. A server that asks for a longer pause than _LONGEST_WAIT is given up.
 _FIRST_PAUSE, _LONGEST_PAUSE, _LONGEST_WAIT, _CONNECT_TIMEOUT = 0.5, 30.0, 120.0, 10.0
 _FIRST_RETRIES = 2  # for a server that has never answered: a wrong host name should show soon
-# Bounds on the bytes of a reply. As text, a number takes some 20 bytes.
-_NUMBER_BYTES, _LARGEST_DIM, _REPLY_BYTES, _ERROR_BYTES = 64, 1 << 16, 1 << 20, 1 << 16
-_FACTS = 100  # values that are no numbers of a vector
 
 
 @dataclass(frozen=True)
@@ -200,7 +205,7 @@ class EmbeddingAPI:
             attempt += 1
 
     def _send(self, body: bytes, texts: Sequence[str]) -> FloatArray:
-        most = _REPLY_BYTES + len(texts) * (self._dim or _LARGEST_DIM) * _NUMBER_BYTES
+        most = API_REPLY_BYTES + len(texts) * (self._dim or API_DIM) * API_NUMBER_BYTES
         data, seconds = bytearray(), self.options.timeout
         deadline = time.monotonic() + seconds
         try:
@@ -211,7 +216,7 @@ class EmbeddingAPI:
                     self._fail(f"packs its reply as {shorten(packed)}, which it was not asked for")
                 for block in response.iter_bytes():
                     data += block
-                    if not response.is_success and len(data) > _ERROR_BYTES:
+                    if not response.is_success and len(data) > API_ERROR_BYTES:
                         break
                     if len(data) > most:
                         self._fail(f"sends more than {most} bytes for {len(texts)} sentences")
@@ -316,7 +321,7 @@ def read_reply(
                [3.]], dtype=float32)
     """
     # Beside its numbers a vector has a few facts, and so has the whole reply.
-    most_values = len(texts) * ((dim or _LARGEST_DIM) + _FACTS) + _FACTS
+    most_values = len(texts) * ((dim or API_DIM) + API_FACTS) + API_FACTS
     try:
         reply = parse_json(data, most_bytes=len(data) or 1, most_values=most_values)  # the bytes were counted
     except ValueError as error:

@@ -29,7 +29,7 @@ from ensembed.cli.options import (
 )
 from ensembed.corpora.corpus import FileKind, Lines, file_kind
 from ensembed.encoders import Encoder
-from ensembed.errors import CorpusError, InputError, UnknownEncoderError
+from ensembed.errors import CorpusError, DiskFullError, InputError, UnknownEncoderError
 from ensembed.models.opening import HUB, open_model
 from ensembed.models.saved_model import is_model
 from ensembed.support.atomic_files import write_rows
@@ -131,6 +131,8 @@ def encode(
                     rows += len(batch)
                     progress("encode", rows, None)
         except OSError as error:  # what goes wrong in reading and encoding has a name of its own
+            if isinstance(error, DiskFullError):  # it says which file, and what to do
+                raise
             raise InputError(f"{out} cannot be written: {error.strerror or error}; name another --out") from error
         if how.as_json:
             print_json({"file": str(out), "rows": rows, "dim": dim})

@@ -131,15 +131,19 @@ def encode(
                     rows += len(batch)
                     progress("encode", rows, None)
         except OSError as error:  # what goes wrong in reading and encoding has a name of its own
-            if isinstance(error, DiskFullError):  # it says which file, and what to do
-                raise
-            raise InputError(f"{out} cannot be written: {error.strerror or error}; name another --out") from error
+            raise _output_error(out, error) from error
         if how.as_json:
             print_json({"file": str(out), "rows": rows, "dim": dim})
         else:
             click.echo(f"{out}: {rows} rows of {dim}")
         return
     _print(encoder, batches, how.as_json)
+
+
+def _output_error(out: Path, error: OSError) -> InputError:
+    if isinstance(error, DiskFullError):  # it names the file
+        return InputError(f"{error}, or name another --out")
+    return InputError(f"{out} cannot be written: {error.strerror or error}; name another --out")
 
 
 def _texts_of_records(source: Path | BinaryIO, shown: str, kind: FileKind, how: How) -> Iterator[str]:

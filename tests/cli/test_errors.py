@@ -18,6 +18,7 @@ import click
 import numpy as np
 import pytest
 from filelock import FileLock
+from full_disk import full_disk
 
 from ensembed import Ensemble, load
 from ensembed.cli import main
@@ -332,6 +333,15 @@ def test_vectors_that_cannot_be_written_are_named(fails: Callable[..., str], tmp
     assert f"there is no folder {str(out.parent)!r} to write x.npy in" in error
     assert "is a directory" in fails("encode", "demo", corpus, "--out", tmp_path, code=2)
     assert "is a file" in fails("fit", corpus, *MEMBERS, "-o", corpus, code=2)
+
+
+def test_a_full_disk_is_named_once(fails: Callable[..., str], tmp_path: Path, corpus: Path) -> None:
+    place = tmp_path / "full"
+    place.mkdir()
+    with full_disk(place, 1):
+        error = fails("encode", "demo", corpus, "--out", place / "x.npy")
+    assert error.count("cannot be written") == 1
+    assert error.rstrip().endswith(f"No space left on device; free space on the disk of {place}, or name another --out")
 
 
 def test_errors_of_the_system_are_printed_without_traceback(

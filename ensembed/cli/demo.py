@@ -10,6 +10,8 @@ from ensembed.cli.completion import PULLED
 from ensembed.cli.options import How, how_options
 from ensembed.models.named_ensembles import named_ensemble
 
+_WITHOUT_NPM = "ensembed demo use-m3 paraphrase"
+
 
 @click.command()
 @click.argument("encoders", nargs=-1, type=PULLED)
@@ -26,13 +28,19 @@ def demo(encoders: tuple[str, ...], how: How) -> None:
       ensembed demo
       ensembed demo use-lite wordllama
     """
+    from ensembed.errors import PullError
+    from ensembed.fetch.registry_sources import NO_NPM
     from ensembed.paper.main_table_demo import run_demo
     from ensembed.paper.tables.paper_tables import main_table
     from ensembed.paper.tables.table_formats import main_text, to_json
 
     members = [name for text in encoders for name in text.split(",") if name] or list(named_ensemble("default"))
-    with how.progress() as progress:
-        findings = run_demo(members, " ".join(["ensembed demo", *members]), progress)
+    try:
+        with how.progress() as progress:
+            findings = run_demo(members, " ".join(["ensembed demo", *members]), progress)
+    except PullError as error:
+        without = f"; encoders that need no npm: {_WITHOUT_NPM}" if NO_NPM in str(error) else ""
+        raise PullError(f"{error}; then again: {' '.join(['ensembed demo', *encoders])}{without}") from error
     if how.as_json:
         click.echo(to_json(main_table(findings), findings))
         return

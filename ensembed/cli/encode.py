@@ -29,7 +29,7 @@ from ensembed.cli.options import (
 )
 from ensembed.corpora.corpus import FileKind, Lines, file_kind
 from ensembed.encoders import Encoder
-from ensembed.errors import CorpusError, InputError, UnknownEncoderError
+from ensembed.errors import CorpusError, DiskFullError, InputError, UnknownEncoderError
 from ensembed.models.opening import HUB, open_model
 from ensembed.models.saved_model import is_model
 from ensembed.support.atomic_files import write_rows
@@ -131,13 +131,19 @@ def encode(
                     rows += len(batch)
                     progress("encode", rows, None)
         except OSError as error:  # what goes wrong in reading and encoding has a name of its own
-            raise InputError(f"{out} cannot be written: {error.strerror or error}; name another --out") from error
+            raise _output_error(out, error) from error
         if how.as_json:
             print_json({"file": str(out), "rows": rows, "dim": dim})
         else:
             click.echo(f"{out}: {rows} rows of {dim}")
         return
     _print(encoder, batches, how.as_json)
+
+
+def _output_error(out: Path, error: OSError) -> InputError:
+    if isinstance(error, DiskFullError):  # it names the file
+        return InputError(f"{error}, or name another --out")
+    return InputError(f"{out} cannot be written: {error.strerror or error}; name another --out")
 
 
 def _texts_of_records(source: Path | BinaryIO, shown: str, kind: FileKind, how: How) -> Iterator[str]:

@@ -68,7 +68,12 @@ def exit_code(problem: BaseException, words: Sequence[str], output: TextIO, *, r
             click.echo(_NAMES_IN_QUOTES, err=True)
         elif isinstance(error, click.MissingParameter) and error.param is not None and error.param.name == "corpus":
             click.echo(f"{_NO_TEXT}, {_DEMO}" if is_fit else _NO_TEXT, err=True)
-        elif isinstance(error, click.MissingParameter) and error.param is not None and error.param.name == "out":
+        elif (
+            isinstance(error, click.BadParameter)
+            and error.param is not None
+            and error.param.name == "out"
+            and not getattr(error.param.type, "file_okay", True)
+        ):
             click.echo(_NO_FOLDER, err=True)
         if isinstance(error, click.NoSuchOption):
             name = error.option_name.replace("_", "-").removesuffix("-embeddings")

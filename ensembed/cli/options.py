@@ -281,7 +281,7 @@ def _members(encoders: tuple[str, ...], ensemble: str | None) -> tuple[str, ...]
     for name in encoders:
         members += split_names(name) if "," in name else [name]
     if not members:
-        raise click.UsageError("Name the members: -e NAME, once or several times, or --ensemble NAME.")
+        raise click.UsageError("Name the members, as in -e minilm,use-m3, or a named ensemble: --ensemble default.")
     return tuple(members)
 
 

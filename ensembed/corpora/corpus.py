@@ -541,6 +541,8 @@ def _iterable_sentences(sentences: Any) -> Iterable[str]:  # noqa: ANN401 - the 
     """Return something to iterate over; raise a SentenceError where iterating would not give sentences in an order."""
     kind = type(sentences).__name__
     way_out = ""
+    if isinstance(sentences, str) and os.path.isfile(sentences):  # noqa: PTH113 - False if no file can have the name
+        raise SentenceError(f"expected a list of sentences, got the name of a file: write pathlib.Path({sentences!r})")
     if isinstance(sentences, str | bytes):
         raise SentenceError(f"expected a list of sentences, got one {kind}: write [text], or pathlib.Path(name)")
     if isinstance(sentences, Path):

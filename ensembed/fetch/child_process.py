@@ -7,6 +7,7 @@ this process is killed. So this file imports the standard library only.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from pathlib import Path
 
 _POLL_SECONDS = 0.2
 _LINES = 4
+# pip's tries before the last, which all say the same; the hub's, which says why beside it; npm's lines without words.
+_NO_NEWS = re.compile(r"WARNING: Retrying \(Retry\(total=[1-9]|Retrying in |npm (error|ERR!)\W*$")
 _WIDTH = 300
 
 
@@ -70,7 +73,7 @@ def _largest(folder: Path) -> int:
 def _shortened(text: str) -> str:
     """Keep the first and last lines, once each: npm says what happened above a stack trace, pip after its retries."""
     lines = list(dict.fromkeys(line.strip()[:_WIDTH] for line in text.splitlines() if line.strip()))
-    lines = [line for line in lines if not line.startswith("Retrying in ")]  # the hub's client says why beside it
+    lines = [line for line in lines if not _NO_NEWS.match(line)]
     if len(lines) > 2 * _LINES:
         lines = [*lines[:_LINES], "...", *lines[-_LINES:]]
     return "\n".join(lines) or "it printed no error"

@@ -156,8 +156,8 @@ class Method(ABC):
         if estimate.decided == "too few":
             warnings.warn(
                 f"{estimate.sentences} distinct sentences are too few to tell which member is better: it takes "
-                f"{estimate.needed}. All members count the same, which loses less than to trust the wrong one; "
-                "fit on more sentences, or, to say that they should: --weights equal (weights='equal')",
+                f"{estimate.needed}. All members count the same. Fit on more sentences; to let members count the same "
+                "without this warning: --weights equal (weights='equal')",
                 RuntimeWarning,
                 stacklevel=3,
             )

@@ -147,7 +147,7 @@ def _no_model(name: str, error: UnknownEncoderError) -> EnsembedError:
             )
         return ModelError(f"{what}If it is an encoder, say of which kind, as in st:{name}, onnx:{name} or words:{name}")
     hint = did_you_mean(split_model_name(name)[0], CONFIG)
-    fitted = "" if hint else "; to make a model: ensembed fit"
+    fitted = "" if hint else "; to make a model: ensembed fit corpus.txt --out my-model (in Python: Ensemble.fit)"
     return UnknownEncoderError(f"{name!r} is neither a folder with a saved model nor an encoder{hint}: {error}{fitted}")
 
 

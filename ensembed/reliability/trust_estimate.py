@@ -209,7 +209,7 @@ def reliability(
     sample = sample_rows(checked[0].shape[0], sentences, rows, seed)
     if J > 1 and len(sample) < LEAST_ROWS:
         raise InputError(
-            f"which of {J} members to trust takes at least {LEAST_ROWS} distinct sentences to find out, got "
+            f"at least {LEAST_ROWS} distinct sentences are needed to find out which of {J} members to trust, got "
             f"{len(sample)}: take a larger corpus, or let all members count the same (weights='equal')"
         )
     vectors = []

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from ensembed.encoders.base import SavedSpec, UntrustedName
 from ensembed.errors import DamagedIndexError, InputError, SearchIndexError
+from ensembed.models.saved_model import is_model
 from ensembed.support.atomic_files import new_file, npy_header
 from ensembed.support.checks import did_you_mean, sha256_of
 from ensembed.support.file_limits import LARGEST_DIM, read_json
@@ -265,7 +266,8 @@ def read_manifest(folder: Path) -> Manifest:
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
             hint = did_you_mean(folder, MANIFEST)
-            problem = f"there is no {MANIFEST} in it; make one: `ensembed index {folder} FILE --model MODEL`"
+            place, model = ("my-index", folder) if is_model(folder) else (folder, "MODEL")
+            problem = f"there is no {MANIFEST} in it; make one: `ensembed index {place} FILE --model {model}`"
             raise SearchIndexError(f"{folder} is not a search index{hint}: {problem}") from None
         raise DamagedIndexError(f"{path} cannot be read: {error}; {WAY_OUT}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -167,6 +167,8 @@ def read_pairs(path: Path | str, name: str | None = None) -> Pairs:
     `name` is the name in tables; None takes the file's. A DatasetError names the file and the line.
     """
     path = Path(path)
+    if not path.exists():
+        raise DatasetError(f"there is no file {str(path)!r}; give one with score<TAB>text<TAB>text a line")
 
     def rows() -> Iterator[tuple[float, str, str]]:
         for number, line in enumerate(_lines(path), 1):

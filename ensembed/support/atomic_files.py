@@ -185,9 +185,9 @@ def why_not_writable(folder: Path, is_own: Callable[[Path], bool] | None = None)
     """
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not existing.is_dir():
-        return f"{existing} is not a folder"
+        return f"{existing} is not a folder; name another"
     if not os.access(existing, os.W_OK):
-        return f"{existing} is not writable"
+        return f"{existing} is not writable; name another folder, or change its rights"
     if is_own is not None and folder.exists():
         other = next((path.name for path in folder.iterdir() if not path.name.startswith(".")), None)
         if other is not None and not is_own(folder):

@@ -10,6 +10,9 @@ import pytest
 
 from ensembed.cli import demo as demo_command
 from ensembed.cli import main
+from ensembed.errors import PullError
+from ensembed.fetch.catalog import catalog
+from ensembed.fetch.registry_sources import NO_NPM
 from ensembed.paper import main_table_demo
 
 
@@ -40,3 +43,22 @@ def test_demo_prints_the_main_table_without_torch(
 def test_demo_of_an_unknown_encoder_names_the_catalogue(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "no-such-encoder"]) == 1
     assert "it has: minilm, " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("reason", [NO_NPM, "pip ended with status 1"])
+def test_demo_that_cannot_pull_says_how_to_run_it_again(
+    reason: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_names: object, **_rest: object) -> None:
+        raise PullError(f"could not pull minilm: {reason}")
+
+    monkeypatch.setattr(main_table_demo, "pull", fail)
+    assert main(["demo", "minilm", "use-m3"]) == 3
+    error = capsys.readouterr().err
+    assert "; then again: ensembed demo minilm use-m3" in error
+    assert ("encoders that need no npm: ensembed demo use-m3 paraphrase" in error) == (reason == NO_NPM)
+
+
+def test_the_demo_without_npm_takes_encoders_from_pypi() -> None:
+    names = demo_command._WITHOUT_NPM.removeprefix("ensembed demo ").split()
+    assert [{source.registry for source in catalog()[name].sources} for name in names] == [{"pypi"}] * 2

@@ -18,6 +18,7 @@ import click
 import numpy as np
 import pytest
 from filelock import FileLock
+from full_disk import full_disk
 
 from ensembed import Ensemble, load
 from ensembed.cli import main
@@ -187,7 +188,9 @@ def test_the_first_errors_of_a_newcomer_name_the_next_command(
     assert "ensembed demo" in fails("fit", "--out", "m", code=2)
     assert "ensembed demo" in fails("fit", "corpus.txt", "--out", "m")
     assert "ensembed demo" in fails("fit", "a text " * 100, "--out", "m")
-    assert "to make a model: ensembed fit" in fails("similarity", "my-model", "a dog", "a cat")
+    assert "to make a model: ensembed fit corpus.txt --out my-model" in fails(
+        "similarity", "my-model", "a dog", "a cat"
+    )
     assert "give one with a sentence a line" in fails("encode", "demo", "sentences.txt")
     Path("windows.txt").write_text("a dog\na cat\n", encoding="utf-16")
     assert "iconv -f utf-16 -t utf-8 OLD > NEW" in fails("fit", "windows.txt", "-e", "demo", "--out", "m")
@@ -198,6 +201,13 @@ def test_the_first_errors_of_a_newcomer_name_the_next_command(
     assert "Name a new folder for the result: --out my-model" in fails("fit", "one.txt", code=2)
     assert "ensembed encode MODEL one.txt" in fails("encode", "one.txt", code=2)
     assert "write score<TAB>text<TAB>text a line" in fails("evaluate", "demo", "--pairs", "one.txt")
+    assert "there is no file 'pairs.tsv'; give one with score<TAB>" in fails("evaluate", "demo", "--pairs", "pairs.tsv")
+    assert "Name a new folder for the result: --out my-model" in fails("fit", "one.txt", "--out", "one.txt", code=2)
+    assert "Name a new folder" not in fails("encode", "demo", "one.txt", "--out", tmp_path, code=2)
+    assert "as in -e minilm,use-m3" in fails("bench", code=2)
+    Ensemble(["demo"]).fit([], "conc").save("my-model")
+    assert "`ensembed index my-index FILE --model my-model`" in fails("search", "my-model", "a dog")
+    assert "one.txt is not a folder; name another" in fails("fit", "one.txt", "-e", "demo", "--out", "one.txt/model")
     assert "--threshold 0.9" in fails("dedupe", "demo", "one.txt")
     assert "ensembed index new one.txt --model MODEL" in fails("index", "new", "one.txt", code=2)
     assert main(["index", "new", "one.txt", "--model", "demo", "-q"]) == 0
@@ -323,6 +333,15 @@ def test_vectors_that_cannot_be_written_are_named(fails: Callable[..., str], tmp
     assert f"there is no folder {str(out.parent)!r} to write x.npy in" in error
     assert "is a directory" in fails("encode", "demo", corpus, "--out", tmp_path, code=2)
     assert "is a file" in fails("fit", corpus, *MEMBERS, "-o", corpus, code=2)
+
+
+def test_a_full_disk_is_named_once(fails: Callable[..., str], tmp_path: Path, corpus: Path) -> None:
+    place = tmp_path / "full"
+    place.mkdir()
+    with full_disk(place, 1):
+        error = fails("encode", "demo", corpus, "--out", place / "x.npy")
+    assert error.count("cannot be written") == 1
+    assert error.rstrip().endswith(f"No space left on device; free space on the disk of {place}, or name another --out")
 
 
 def test_errors_of_the_system_are_printed_without_traceback(

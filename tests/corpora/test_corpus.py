@@ -344,6 +344,12 @@ def test_as_corpus_does_not_take_a_string_for_a_list_of_letters() -> None:
         as_corpus("corpus.txt")
 
 
+def test_the_name_of_a_file_in_place_of_sentences_gets_the_path_to_write(tmp_path: Path) -> None:
+    name = str(write(tmp_path / "corpus.txt", b"one\ntwo\n"))
+    with pytest.raises(SentenceError, match=r"got the name of a file: write pathlib\.Path\('.*corpus\.txt'\)"):
+        as_corpus(name)
+
+
 @pytest.mark.parametrize(
     ("bad", "kind"), [(None, "NoneType"), (b"text", "bytes"), (3, "int"), (float("nan"), "float"), (["a"], "list")]
 )

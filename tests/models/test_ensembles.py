@@ -79,7 +79,7 @@ def test_embed_takes_an_ensemble(corpus: Path, capsys: pytest.CaptureFixture[str
 @pytest.mark.usefixtures("_two")
 def test_bad_command_lines(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["embed", str(corpus)]) == 2
-    assert "Name the members: -e NAME, once or several times, or --ensemble NAME." in capsys.readouterr().err
+    assert "Name the members, as in -e minilm,use-m3, or a named ensemble" in capsys.readouterr().err
     assert fit(corpus, "--ensemble", "three") == 1
     assert "there is no ensemble 'three'" in capsys.readouterr().err
     assert fit(corpus, "--ensemble", "two", "-e", SMALL[0]) == 1

@@ -311,7 +311,11 @@ def test_nan_is_reported_with_view_and_row(bad: float) -> None:
 @pytest.mark.parametrize(
     ("views", "options", "says"),
     [
-        ([np.ones((49, 2))] * 2, {}, "at least 50 distinct sentences to find out, got 49"),
+        (
+            [np.ones((49, 2))] * 2,
+            {},
+            "needed to find out which of 2 members to trust, got 49",
+        ),
         ([_normal(0, 60, 2)] * 2, {"sentences": ["same"] * 60}, "got 1: take a larger corpus"),
         ([_normal(0, 60, 2)] * 2, {"sentences": ["a"] * 59}, "59 sentences for views of 60 rows"),
         ([_normal(0, 60, 2)] * 2, {"names": ["a"]}, "2 views need 2 different names"),

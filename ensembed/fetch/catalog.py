@@ -286,7 +286,7 @@ def require(name: str) -> Path:
     folder = folder_of(required)
     way_out = f"with: ensembed pull {name}"
     if not is_pulled(required):
-        problem = f"{name} ({required.title}) is not on this machine: {folder} lacks some of its files"
+        problem = f"{name} ({required.title}) is not on this machine: {folder} lacks some of its files, or their ends"
         raise MissingError(f"{problem}; fetch them {way_out}")
     if bad := damaged_file(required):
         raise MissingError(f"{folder / bad} is damaged: it does not have its pinned hash; repair it {way_out}")

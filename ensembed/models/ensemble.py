@@ -467,6 +467,8 @@ class MetaEncoder(Encoder):
 
         A model that is there already is replaced when the new one is complete; other libraries' files are an error.
         """
+        if folder == "":
+            raise InputError("save takes the name of a folder, not an empty one; '.' is the current folder")
         encoders = self.ensemble.encoders
         fingerprints = tuple(encoder.encode(PROBES) for encoder in encoders)
         members = tuple(encoder.spec for encoder in encoders)

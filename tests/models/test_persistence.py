@@ -15,7 +15,7 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from ensembed import Ensemble, MetaEncoder, load
-from ensembed.errors import DimensionError, ModelError
+from ensembed.errors import DimensionError, InputError, ModelError
 from ensembed.methods import GCCA, SVD, Autoencoder, Average, Concat, Method, UpProjection
 from ensembed.models import saved_model
 from ensembed.models.saved_model import CONFIG, FORMAT_VERSION, TENSORS, _seal, read_model
@@ -143,6 +143,13 @@ def test_saving_replaces_the_model_that_is_there(saved: Path) -> None:
     model = _fit(GCCA(dim=2), "demo?dim=7&seed=8", "demo?dim=6&seed=9")
     model.save(str(saved))
     np.testing.assert_array_equal(load(str(saved)).encode(NEW), model.encode(NEW))
+
+
+def test_saving_needs_the_name_of_a_folder(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(saved.parent)
+    with pytest.raises(InputError, match=r"'\.' is the current folder"):
+        load(saved).save("")
+    assert not Path("config.json").exists()
 
 
 def test_saving_where_nothing_can_be_written_says_so(saved: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -100,6 +101,14 @@ def serious_faults(page: Page) -> list[str]:
         for fault in Axe().run(page).response["violations"]
         if fault["impact"] in ("serious", "critical")
     ]
+
+
+def test_lists_are_lists(site: Path) -> None:
+    """GitHub and Python-Markdown disagree about blank lines and indents in lists; the site must show every item as one."""
+    code = re.compile(r"<(pre|script|style)\b.*?</\1>", re.DOTALL)
+    for page in site.rglob("*.html"):
+        items = re.findall(r"\n(?:\d+\.|-) .*", code.sub("", page.read_text()))
+        assert not items, page
 
 
 def test_links_to_notebooks_lead_to_their_pages(site: Path) -> None:

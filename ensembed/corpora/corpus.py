@@ -130,6 +130,7 @@ def file_kind(source: Path | BinaryIO | None, name: str, column: str | None = No
     is_cut = not isinstance(source, Path) or len(head) >= _HEAD_BYTES
     if head.startswith(_GZIP_MAGIC):
         head = _unpacked(head)
+        is_cut = is_cut or len(head) >= _HEAD_BYTES
     lines = head.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace").split("\n")
     lines = [line for line in (lines[:-1] if is_cut and len(lines) > 1 else lines) if line.strip()][:_HEAD_LINES]
     if lines and (

@@ -190,6 +190,12 @@ def test_a_first_file_of_blank_lines_or_of_nothing_gzipped_has_no_content(tmp_pa
         assert list(open_corpus(tmp_path)) == TEXTS
 
 
+def test_long_records_are_recognised_in_a_gzipped_file(write: Callable[[str, str], Path]) -> None:
+    records = "".join(json.dumps({"text": f"{i} " + "word " * 1500}) + "\n" for i in range(12))
+    with pytest.warns(UserWarning, match="read as JSON Lines"):
+        assert [text[:2] for text in open_corpus(write("c.gz", records))] == [f"{i} "[:2] for i in range(12)]
+
+
 def test_a_link_that_leads_nowhere_is_named(write: Callable[[str, str], Path]) -> None:
     folder = write("parts/part-0", "a dog").parent
     (folder / "part-1").symlink_to("absent")

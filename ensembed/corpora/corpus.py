@@ -181,13 +181,12 @@ def _record_kind(lines: list[str], name: str, column: str | None) -> FileFormat:
         )
     kind, fields = _fields(lines)
     if kind == "text":
-        if fields:
-            warnings.warn(
-                f"{name} is read as text, but its lines look like CSV with semicolons: write it with commas or tabs, "
-                "or say file_format='text' (--format text)",
-                UserWarning,
-                stacklevel=4,
-            )
+        look = "its lines look like CSV with semicolons: write it with commas or tabs" if fields else ""
+        if len(lines) == 1 and _JSON_OBJECT.match(lines[0].strip()):
+            look = "its long first line looks like JSON: say file_format='jsonl' (--format jsonl)"
+        if look:
+            lasting = "or say file_format='text' (--format text)"
+            warnings.warn(f"{name} is read as text, but {look}, {lasting}", UserWarning, stacklevel=4)
         return kind
     what = {"csv": "CSV", "tsv": "TSV", "jsonl": "JSON Lines"}[kind]
     wanted = "text" if column is None else column

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ensembed.errors import InputError
+from ensembed.support.checks import check_whole
 
 # Read by libraries when they are loaded or first used: BLAS and OpenMP (torch), numexpr, and the tokenizers' threads.
 _VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "RAYON_NUM_THREADS")
@@ -52,15 +52,14 @@ def limit_threads(threads: int) -> None:
         >>> import ensembed
         >>> ensembed.limit_threads(2)  # doctest: +SKIP
     """
-    if threads < 1:
-        raise InputError(f"threads must be at least 1, not {threads}")
+    check_whole("threads", threads, 1)
     from threadpoolctl import threadpool_limits
 
     _limits[:] = [threads]
     os.environ.update(dict.fromkeys(_VARIABLES, str(threads)))
     if threads == 1:  # tokenizers look at this one before every batch
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    threadpool_limits(threads)
+    threadpool_limits(int(threads))  # it does not know numpy's
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(threads)
 

@@ -82,8 +82,14 @@ def test_limit_threads_bounds_this_process_and_its_children() -> None:
     assert set(pools) == {1}
     assert tokenizers == "1"
     assert os.environ["TOKENIZERS_PARALLELISM"] == "false"
-    with pytest.raises(InputError, match="at least 1, not 0"):
-        ensembed.limit_threads(0)
+
+
+@pytest.mark.parametrize("threads", [0, 2.5, "2", None])
+def test_a_number_of_threads_that_is_none_changes_nothing(threads: Any) -> None:  # noqa: ANN401 - wrong on purpose
+    before = available_cores()
+    with pytest.raises(InputError, match=f"at least 1, not {threads!r}"):
+        ensembed.limit_threads(threads)
+    assert available_cores() == before
 
 
 def test_blas_uses_no_more_cores_than_there_are_and_no_more_than_it_was_told(monkeypatch: pytest.MonkeyPatch) -> None:

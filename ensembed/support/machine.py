@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ensembed.errors import InputError
 from ensembed.support.checks import check_whole
 
 # Read by libraries when they are loaded or first used: BLAS and OpenMP (torch), numexpr, and the tokenizers' threads.
@@ -79,9 +80,12 @@ def cache_dir() -> Path:
 
     It is absolute: the programs that download run in folders of their own.
     """
-    if chosen := os.environ.get("ENSEMBED_CACHE"):
-        return Path(chosen).expanduser().absolute()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "ensembed"
+    try:
+        if chosen := os.environ.get("ENSEMBED_CACHE"):
+            return Path(chosen).expanduser().absolute()
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "ensembed"
+    except RuntimeError as error:  # as in a container whose user has no home folder
+        raise InputError(f"there is no folder for the cache: {error} Name a folder in ENSEMBED_CACHE") from None
 
 
 def fetched_dir() -> Path:
@@ -92,7 +96,7 @@ def fetched_dir() -> Path:
 def chosen_data_dir() -> Path | None:
     """Return the data folder that the user named in `ENSEMBED_DATA`, whether it exists or not."""
     chosen = os.environ.get("ENSEMBED_DATA")
-    return Path(chosen).expanduser() if chosen else None
+    return Path(os.path.expanduser(chosen)) if chosen else None  # noqa: PTH111 - keeps a ~ that is nobody's
 
 
 def data_dirs() -> list[Path]:

@@ -16,7 +16,7 @@ import ensembed
 from ensembed import Ensemble
 from ensembed.cli import main
 from ensembed.errors import InputError
-from ensembed.support.machine import available_cores, blas_threads, cache_dir
+from ensembed.support.machine import available_cores, blas_threads, cache_dir, chosen_data_dir
 
 
 def _groups(root: Path, groups: str, files: dict[str, str]) -> Path:
@@ -136,3 +136,15 @@ def test_the_cache_is_the_same_folder_for_programs_that_run_elsewhere(
     monkeypatch.delenv("ENSEMBED_CACHE", raising=False)
     monkeypatch.setenv(name, "my-cache")
     assert cache_dir() == tmp_path / "my-cache" / below
+
+
+def test_without_a_home_folder_the_cache_has_to_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.path.expanduser", str)  # as for a user whom the system does not know
+    for chosen in ("", "~nobody/cache"):
+        monkeypatch.setenv("ENSEMBED_CACHE", chosen)
+        with pytest.raises(InputError, match=r"no folder for the cache: .*home directory\. Name a folder"):
+            cache_dir()
+    monkeypatch.setenv("ENSEMBED_DATA", "~nobody/data")
+    assert chosen_data_dir() == Path("~nobody/data")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from closed_folder import close
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -71,6 +72,12 @@ def test_shards_that_no_manifest_has_room_for_are_refused_before_the_work(
     with pytest.raises(StoreError, match=r"shards of 1: take more rows per shard \(shard_rows, --shard-rows\)"):
         ViewStore(tmp_path, shard_rows=1).embed(CORPUS, encoder)
     assert not encoder.seen
+
+
+def test_a_store_that_may_not_be_looked_at_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    close(tmp_path, monkeypatch)
+    with pytest.raises(StoreError, match=r"cannot write in the view store .*Permission denied.*set its rights"):
+        ViewStore(tmp_path / "store").embed(CORPUS, ENCODER)
 
 
 @settings(max_examples=40)

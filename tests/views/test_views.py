@@ -24,6 +24,7 @@ from ensembed.errors import (
     StoreBusyError,
     StoreError,
 )
+from ensembed.support.file_limits import MANIFEST_BYTES
 from ensembed.testing import Recorder, check_store, files_of
 from ensembed.views import ViewStore, view_folder
 from ensembed.views.view_folder import MANIFEST, Manifest, is_whole
@@ -61,11 +62,11 @@ def test_a_shard_has_at_least_one_row(tmp_path: Path, shard_rows: int) -> None:
 def test_shards_that_no_manifest_has_room_for_are_refused_before_the_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    most = view_folder.MANIFEST_BYTES // 64
+    most = MANIFEST_BYTES // 64
     names = tuple(f"shard-{4096 * k:09d}-{k:032x}.npy" for k in range(most))
     manifest = Manifest("key", ENCODER.spec, 4096 * most, 4096, names)
     data = manifest.to_bytes()
-    assert len(data) <= view_folder.MANIFEST_BYTES
+    assert len(data) <= MANIFEST_BYTES
     assert Manifest.from_bytes(data, tmp_path) == manifest
     monkeypatch.setattr(view_folder, "MANIFEST_BYTES", 64 * len(SENTENCES) - 64)
     encoder = Recorder(ENCODER)

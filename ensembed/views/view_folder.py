@@ -85,7 +85,7 @@ class ViewFiles:
                     f"{place} is a link, not the folder of a view: remove the link, or choose another store"
                 )
         if rows > files.shard_rows * (most := MANIFEST_BYTES // _NAME_BYTES):  # its manifest could not be read
-            way_out = f"take more rows per shard (shard_rows, --shard-rows), after {folder} is removed if it was begun"
+            way_out = f"take more rows per shard (`shard_rows`, --shard-rows), and remove {folder} if it was begun"
             raise StoreError(f"{rows:,} rows are more than {most:,} shards of {files.shard_rows}: {way_out}")
         return files
 

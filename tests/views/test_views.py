@@ -70,7 +70,7 @@ def test_shards_that_no_manifest_has_room_for_are_refused_before_the_work(
     assert Manifest.from_bytes(data, tmp_path) == manifest
     monkeypatch.setattr(view_folder, "MANIFEST_BYTES", 64 * len(SENTENCES) - 64)
     encoder = Recorder(ENCODER)
-    with pytest.raises(StoreError, match=r"shards of 1: take more rows per shard \(shard_rows, --shard-rows\)"):
+    with pytest.raises(StoreError, match=r"shards of 1: take more rows per shard \(`shard_rows`, --shard-rows\)"):
         ViewStore(tmp_path, shard_rows=1).embed(CORPUS, encoder)
     assert not encoder.seen
 

@@ -98,7 +98,9 @@ def _address(url: str) -> tuple[str, Path]:
 def _quoted(url: str) -> str:
     """Return an address as it is asked for: browsers show blanks and other letters than ASCII as they are."""
     host = len(url) - len(re.sub("^[^/]*//[^/?]*", "", url))
-    place = re.sub(r"[^/@:.]*[^\x00-\x7f][^/@:.]*", lambda name: name[0].encode("idna").decode(), url[:host])
+    place = "".join(
+        part if part.isascii() else part.encode("idna").decode() for part in re.split("([/@:.])", url[:host])
+    )
     return place + re.sub(r"[^\x00-\x1f\x21-\x7f]+", lambda letters: quote(letters[0]), url[host:])
 
 

@@ -130,6 +130,7 @@ def file_kind(source: Path | BinaryIO | None, name: str, column: str | None = No
     is_cut = not isinstance(source, Path) or len(head) >= _HEAD_BYTES
     if head.startswith(_GZIP_MAGIC):
         head = _unpacked(head)
+        is_cut = is_cut or len(head) >= _HEAD_BYTES
     lines = head.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace").split("\n")
     lines = [line for line in (lines[:-1] if is_cut and len(lines) > 1 else lines) if line.strip()][:_HEAD_LINES]
     if lines and (
@@ -180,13 +181,12 @@ def _record_kind(lines: list[str], name: str, column: str | None) -> FileFormat:
         )
     kind, fields = _fields(lines)
     if kind == "text":
-        if fields:
-            warnings.warn(
-                f"{name} is read as text, but its lines look like CSV with semicolons: write it with commas or tabs, "
-                "or say file_format='text' (--format text)",
-                UserWarning,
-                stacklevel=4,
-            )
+        look = "its lines look like CSV with semicolons: write it with commas or tabs" if fields else ""
+        if len(lines) == 1 and _JSON_OBJECT.match(lines[0].strip()):
+            look = "its long first line looks like JSON: say file_format='jsonl' (--format jsonl)"
+        if look:
+            lasting = "or say file_format='text' (--format text)"
+            warnings.warn(f"{name} is read as text, but {look}, {lasting}", UserWarning, stacklevel=4)
         return kind
     what = {"csv": "CSV", "tsv": "TSV", "jsonl": "JSON Lines"}[kind]
     wanted = "text" if column is None else column

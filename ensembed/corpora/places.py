@@ -123,9 +123,11 @@ class Place:
             return files
         if info["type"] != "directory":
             return {self.path: info}
+        # fsspec would leave out a folder of this machine that may not be read.
+        infos = {p: {} for p in _local_files(self.path)} if self.is_local else self.fs.find(self.path, detail=True)
         files = {
             path: info
-            for path, info in self.fs.find(self.path, detail=True).items()
+            for path, info in infos.items()
             if not any(part.startswith((".", "_")) for part in _below(path, self.path).parts)
         }
         if not files:
@@ -188,6 +190,17 @@ class _Guarded(io.RawIOBase):
         if not self.closed:
             self._stream.close()
         super().close()
+
+
+def _local_files(folder: str) -> Iterator[str]:
+    """Yield what is no folder in a folder and those below it, but for folders that are skipped anyway."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            path = f"{folder.rstrip('/')}/{entry.name}"
+            if not entry.is_dir(follow_symlinks=False):
+                yield path
+            elif not entry.name.startswith((".", "_")):
+                yield from _local_files(path)
 
 
 def _below(path: str, folder: str) -> PurePosixPath:

@@ -35,7 +35,7 @@ from ensembed.encoders.base import (
     without_password,
 )
 from ensembed.encoders.wrappers import LONG, AdjustedEncoder, ObjectEncoder
-from ensembed.errors import EFFECTS, ConsentError, EncoderError, InputError, UnknownEncoderError
+from ensembed.errors import EFFECTS, ConsentError, EncoderError, EnsembedError, InputError, UnknownEncoderError
 from ensembed.fetch.catalog import CatalogEntry, entry, hub_names, require
 from ensembed.support.extras import package_of
 from ensembed.support.progress import Progress, silent
@@ -260,7 +260,12 @@ def open_encoder(
         request = replace(parse_name(name), threads=threads, progress=progress, pinned=pinned, offline=offline)
         changes, request = request.take(**_COMMON)
         opener = KINDS.get(request.scheme)
-        encoder: Encoder = opener.load()(request) if opener else _open_plugin(request)
+        try:
+            encoder: Encoder = opener.load()(request) if opener else _open_plugin(request)
+        except OSError as error:  # a folder of which this user may not even see the files
+            if isinstance(error, EnsembedError):
+                raise
+            raise EncoderError(f"encoder {request.shown!r} cannot be opened: {error}") from error
         encoder = AdjustedEncoder(encoder, **changes) if changes else encoder
         encoder.offline = offline
         return encoder

@@ -80,9 +80,9 @@ class OnnxEncoder(Encoder):
         limits = [limit for limit in (settings.positions, self._graph.length) if limit is not None]
         self._max_length = min([_USUAL, *limits]) if settings.max_length is None else settings.max_length
         least = self._tokenizer.num_special_tokens_to_add(is_pair=False) + 1
-        if not least <= self._max_length <= LARGEST_LENGTH or any(self._max_length > limit for limit in limits):
-            wanted = f"from {least} to {min(limits)}" if limits else f"at least {least}"
-            raise InputError(f"encoder {name!r}: max_length must be {wanted}, not {self._max_length}")
+        most = min([LARGEST_LENGTH, *limits])
+        if not least <= self._max_length <= most:
+            raise InputError(f"encoder {name!r}: max_length must be from {least} to {most}, not {self._max_length}")
         if settings.lowercase:
             from tokenizers.normalizers import Lowercase
             from tokenizers.normalizers import Sequence as Normalizers

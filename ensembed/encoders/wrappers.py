@@ -137,25 +137,31 @@ CHARACTERS = 4
 """Characters that a token is taken for: a chunk of English this long for each token of the window is seldom cut."""
 
 _BREAK = re.compile(r"(?<=[.!?;])\s+")
+_LETTER = re.compile(r"\S")
 
 
 def split_text(text: str, size: int) -> list[str]:
     """Return a text in chunks of at most `size` characters and similar length, at ends of sentences if possible.
 
+    A text that is no longer is returned as it is; chunks have no blanks around them.
+
     Example:
         >>> split_text("A dog barks. A cat sleeps all day long. Stocks fell.", 30)
         ['A dog barks.', 'A cat sleeps all day long.', 'Stocks fell.']
     """
-    chunks, rest = [], text.strip()
-    while len(rest) > size:
-        length = math.ceil(len(rest) / math.ceil(len(rest) / size))  # of equal chunks
-        least = length // 3
-        ends = [match.start() for match in _BREAK.finditer(rest, least, min(size + 1, len(rest)))]
-        spaces = [i for i in (rest.rfind(" ", least, length + 1), length) if i > 0]
-        end = min(ends, key=lambda i: abs(i - length)) if ends else spaces[0]
-        chunks.append(rest[:end].strip())
-        rest = rest[end:].strip()
-    return [*chunks, rest] if rest or not chunks else chunks
+    if len(text) <= size:
+        return [text]
+    chunks, stop = [], len(text.rstrip())
+    start = stop - len(text.strip())
+    while stop - start > size:  # by positions: copies of the rest would take the square of the length
+        length = math.ceil((stop - start) / math.ceil((stop - start) / size))  # of equal chunks
+        least = start + length // 3
+        ends = [match.start() for match in _BREAK.finditer(text, least, min(start + size + 1, stop))]
+        spaces = [i for i in (text.rfind(" ", least, start + length + 1), start + length) if i > start]
+        end = min(ends, key=lambda i: abs(i - start - length)) if ends else spaces[0]
+        chunks.append(text[start:end].rstrip())
+        start = next(_LETTER.finditer(text, end)).start()
+    return [*chunks, text[start:stop]]
 
 
 def _chunk_size(spec: EncoderSpec, long: str, chunk: int | None) -> int | None:

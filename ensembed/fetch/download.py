@@ -91,13 +91,17 @@ def _address(url: str) -> tuple[str, Path]:
     if not usable:
         raise InputError(f"{url!r} is not an address of the form http://… or https://…")
     name = re.sub(r"[^\w.-]", "_", unquote(PurePosixPath(parts.path).name)).strip(".") or "file"
-    return url, cache_dir() / "downloads" / hashlib.sha256(url.encode()).hexdigest()[:16] / name[-100:]
+    name = name.encode()[-100:].decode(errors="ignore")  # a name may have 255 bytes
+    return url, cache_dir() / "downloads" / hashlib.sha256(url.encode()).hexdigest()[:16] / name
 
 
 def _quoted(url: str) -> str:
     """Return an address as it is asked for: browsers show blanks and other letters than ASCII as they are."""
     host = len(url) - len(re.sub("^[^/]*//[^/?]*", "", url))
-    return url[:host] + re.sub(r"[^\x00-\x1f\x21-\x7f]+", lambda letters: quote(letters[0]), url[host:])
+    place = "".join(
+        part if part.isascii() else part.encode("idna").decode() for part in re.split("([/@:.])", url[:host])
+    )
+    return place + re.sub(r"[^\x00-\x1f\x21-\x7f]+", lambda letters: quote(letters[0]), url[host:])
 
 
 def _record(path: Path) -> Path:
@@ -172,8 +176,8 @@ class _Download:
         headers = {"User-Agent": f"ensembed/{__version__}", "Accept-Encoding": "identity"}
         if have:  # only a server that still has the same file continues it
             headers |= {"Range": f"bytes={have}-", "If-Range": tag}
-        request = Request(_quoted(self.url), headers=headers)  # noqa: S310 - `download` has checked the address
         try:
+            request = Request(_quoted(self.url), headers=headers)  # noqa: S310 - `download` has checked the address
             with urllib.request.build_opener(_Redirects).open(request, timeout=self.timeout) as answer:
                 return self._receive(answer, part, have, digest)
         except urllib.error.HTTPError as error:
@@ -187,9 +191,14 @@ class _Download:
         except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError, ssl.SSLError) as error:
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
             return reason if isinstance(reason, Exception) else error
+        except UnicodeError as error:  # no host can have such a name
+            return error
 
     def _receive(self, answer: Any, part: Path, have: int, digest: hashlib._Hash) -> Exception | None:  # noqa: ANN401 - an HTTPResponse
         continues = answer.status == 206 and str(answer.headers["Content-Range"]).startswith(f"bytes {have}-")
+        if have and answer.status == 206 and not continues:  # the next try asks for all of it
+            part.unlink()
+            return ConnectionError(f"it sent {answer.headers['Content-Range']!r} instead of all after byte {have}")
         done = have if continues else 0
         length = answer.headers["Content-Length"]
         size = done + int(length) if re.fullmatch("[0-9]{1,18}", length or "") else None

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ensembed.errors import InputError
+from ensembed.support.checks import check_whole
 
 # Read by libraries when they are loaded or first used: BLAS and OpenMP (torch), numexpr, and the tokenizers' threads.
 _VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "RAYON_NUM_THREADS")
@@ -52,15 +53,14 @@ def limit_threads(threads: int) -> None:
         >>> import ensembed
         >>> ensembed.limit_threads(2)  # doctest: +SKIP
     """
-    if threads < 1:
-        raise InputError(f"threads must be at least 1, not {threads}")
+    check_whole("threads", threads, 1)
     from threadpoolctl import threadpool_limits
 
     _limits[:] = [threads]
     os.environ.update(dict.fromkeys(_VARIABLES, str(threads)))
     if threads == 1:  # tokenizers look at this one before every batch
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    threadpool_limits(threads)
+    threadpool_limits(int(threads))  # it does not know numpy's
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(threads)
 
@@ -80,9 +80,12 @@ def cache_dir() -> Path:
 
     It is absolute: the programs that download run in folders of their own.
     """
-    if chosen := os.environ.get("ENSEMBED_CACHE"):
-        return Path(chosen).expanduser().absolute()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "ensembed"
+    try:
+        if chosen := os.environ.get("ENSEMBED_CACHE"):
+            return Path(chosen).expanduser().absolute()
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "ensembed"
+    except RuntimeError as error:  # as in a container whose user has no home folder
+        raise InputError(f"there is no folder for the cache: {error} Name a folder in ENSEMBED_CACHE") from None
 
 
 def fetched_dir() -> Path:
@@ -93,7 +96,7 @@ def fetched_dir() -> Path:
 def chosen_data_dir() -> Path | None:
     """Return the data folder that the user named in `ENSEMBED_DATA`, whether it exists or not."""
     chosen = os.environ.get("ENSEMBED_DATA")
-    return Path(chosen).expanduser() if chosen else None
+    return Path(os.path.expanduser(chosen)) if chosen else None  # noqa: PTH111 - keeps a ~ that is nobody's
 
 
 def data_dirs() -> list[Path]:

@@ -7,6 +7,7 @@ interrupted view that is finished later has the same bytes. `<root>/training/` k
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -216,10 +217,11 @@ class ViewStore:
         with ExitStack() as locks:
             # Each view once, and in the same order in all processes: otherwise two could wait for each other forever.
             for folder, encoder in sorted({self.folder(corpus, e.spec): e for e in encoders}.items()):
-                if verify or not (folder / MANIFEST).exists():
+                manifest = folder / MANIFEST
+                if verify or not os.path.exists(manifest):  # noqa: PTH110 - False where it may not be looked at
                     locks.enter_context(self._locked(folder, "writing the view"))
                     # Another process may have finished the view while we waited for the lock.
-                    if verify or not (folder / MANIFEST).exists():
+                    if verify or not manifest.exists():
                         views.append((ViewFiles.of(folder, corpus, encoder.spec, self._shard_rows), encoder))
             yield views
 

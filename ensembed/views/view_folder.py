@@ -84,6 +84,9 @@ class ViewFiles:
                 raise StoreError(
                     f"{place} is a link, not the folder of a view: remove the link, or choose another store"
                 )
+        if rows > files.shard_rows * (most := MANIFEST_BYTES // _NAME_BYTES):  # its manifest could not be read
+            way_out = f"take more rows per shard (`shard_rows`, --shard-rows), and remove {folder} if it was begun"
+            raise StoreError(f"{rows:,} rows are more than {most:,} shards of {files.shard_rows}: {way_out}")
         return files
 
     @property
@@ -233,6 +236,7 @@ FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 REPAIR = "run `ensembed embed --verify` to encode the damaged part again"
 _SHARD_NAME = re.compile(r"shard-(\d{9,})-([0-9a-f]{32})\.npy")
+_NAME_BYTES = 64  # of a shard in the manifest
 # What may be removed: our files, what a killed process left of one, and the marks of a cluster's workers.
 _OWN_NAMES = re.compile(rf"\.?({_SHARD_NAME.pattern}|{re.escape(MANIFEST)}|try-\d{{9,}}-\d+)((\.[0-9a-f]{{8}})?\.tmp)?")
 

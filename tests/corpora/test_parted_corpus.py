@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import errno
 import gzip
 import multiprocessing
+import os
 import pickle
 import re
 import tempfile
@@ -328,6 +330,25 @@ def test_folders_that_are_empty_or_mix_parquet_and_text_are_refused(tmp_path: Pa
     with pytest.raises(CorpusError, match=r"files of several formats, .*a\.parquet and .*README\.md"):
         open_corpus(tmp_path)
     assert read(open_corpus(str(tmp_path / "*.parquet"))) == ["one"]
+
+
+def test_a_folder_that_may_not_be_read_is_not_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a.txt", "closed/b.txt", "_tmp/closed/c.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        put(tmp_path / name, b"one\n")
+    scandir = os.scandir
+
+    def scan(path: str) -> Any:  # noqa: ANN401 - as the system has it
+        if str(path).endswith("closed"):  # root may read all
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", scan)
+    for folder in (tmp_path, tmp_path / "closed"):
+        with pytest.raises(CorpusError, match=r"cannot be read: .*Permission denied.*closed"):
+            open_corpus(folder)
+    (tmp_path / "closed").rename(tmp_path / ".closed")
+    assert read(open_corpus(tmp_path)) == ["one"]
 
 
 @pytest.mark.parametrize("lines", [[], ["", " "]])

@@ -190,6 +190,24 @@ def test_a_first_file_of_blank_lines_or_of_nothing_gzipped_has_no_content(tmp_pa
         assert list(open_corpus(tmp_path)) == TEXTS
 
 
+def test_long_records_are_recognised_in_a_gzipped_file(write: Callable[[str, str], Path]) -> None:
+    records = "".join(json.dumps({"text": f"{i} " + "word " * 1500}) + "\n" for i in range(12))
+    with pytest.warns(UserWarning, match="read as JSON Lines"):
+        assert [text[:2] for text in open_corpus(write("c.gz", records))] == [f"{i} "[:2] for i in range(12)]
+
+
+def test_a_record_that_is_longer_than_what_is_looked_at_is_not_read_as_text_in_silence(
+    write: Callable[[str, str], Path],
+) -> None:
+    path = write("c.txt", json.dumps({"text": "word " * 20_000}) + "\n")
+    with pytest.warns(UserWarning, match=r"c\.txt is read as text, but its long first line looks like JSON.*jsonl"):
+        open_corpus(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert list(open_corpus(path, file_format="jsonl")) == ["word " * 20_000]
+        assert list(open_corpus(write("d.txt", "{ " + "word " * 20_000))) == ["{ " + "word " * 20_000]
+
+
 def test_a_link_that_leads_nowhere_is_named(write: Callable[[str, str], Path]) -> None:
     folder = write("parts/part-0", "a dog").parent
     (folder / "part-1").symlink_to("absent")

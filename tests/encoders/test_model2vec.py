@@ -61,6 +61,7 @@ def words(unknown: str | None) -> Tokenizer:
         {"weights": WEIGHTS},
         {"weights": WEIGHTS.astype(np.float16)},
         {"token_mapping": MAPPING},
+        {"token_mapping": MAPPING.astype(np.uint8)},
         {"token_mapping": MAPPING, "weights": WEIGHTS.astype(np.float32)},
     ],
     ids=lambda parts: "+".join(f"{name} {array.dtype}" for name, array in parts.items()) or "plain",
@@ -102,8 +103,9 @@ def test_max_length_cuts_as_model2vec_does(tmp_path: Path) -> None:
     endless = open_encoder(f"{name}?max_length=0")
     assert endless.spec.max_length is None
     np.testing.assert_allclose(endless.encode(TEXTS), reference(name, max_length=None), rtol=1e-5, atol=1e-6)
-    with pytest.raises(InputError, match="'-1' is not a value for max_length"):
-        open_encoder(f"{name}?max_length=-1")
+    for length in (-1, 10**6 + 1, 10**20):
+        with pytest.raises(InputError, match=f"'{length}' is not a value for max_length"):
+            open_encoder(f"{name}?max_length={length}")
     for limit in (9, None):
         name = saved(tmp_path, small_vectors(), max_length=limit)
         assert open_encoder(name).spec.max_length == limit

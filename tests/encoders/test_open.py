@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from closed_folder import close
 
 from ensembed.encoders import DemoEncoder, ObjectEncoder, open_encoder
-from ensembed.errors import InputError, MissingError, UnknownEncoderError
+from ensembed.errors import EncoderError, InputError, MissingError, UnknownEncoderError
 from ensembed.fetch.catalog import catalog
 
 ENCODERS = [entry.name for entry in catalog().values() if entry.dim is not None]
@@ -100,3 +102,12 @@ def test_an_object_with_encode_is_wrapped() -> None:
 def test_source_of_another_type_is_refused(source: Any) -> None:  # noqa: ANN401 - none of them is one
     with pytest.raises(InputError, match=f"not {type(source).__name__}"):
         open_encoder(source)
+
+
+@pytest.mark.parametrize("kind", ["onnx", "static", "model2vec"])
+def test_a_folder_that_may_not_be_looked_at_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    close(tmp_path, monkeypatch)
+    with pytest.raises(EncoderError, match=rf"encoder '{kind}:.*' cannot be opened: .*Permission denied"):
+        open_encoder(f"{kind}:{tmp_path}")

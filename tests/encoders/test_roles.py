@@ -135,9 +135,17 @@ def test_long_texts_are_pooled_from_their_chunks() -> None:
     np.testing.assert_allclose(np.linalg.norm(unit, axis=1), 1, atol=1e-6)
 
 
+def test_a_short_text_is_left_as_it_is() -> None:
+    assert split_text(" a dog\n", 16) == [" a dog\n"]
+    assert split_text(" a dog\n", 6) == ["a dog"]
+    text = "a word here. " * 20_000
+    assert " ".join(split_text(text, 1000)) == text.rstrip()
+
+
 def test_chunks_of_texts_without_sentences_or_words() -> None:
     assert split_text("a" * 25, 10) == ["a" * 9, "a" * 8, "a" * 8]
     assert split_text("", 10) == [""]
+    assert split_text(" " * 11, 10) == [""]
     assert split_text("ab cd ef gh ij kl", 10) == ["ab cd ef", "gh ij kl"]
     assert all(1 <= len(chunk) <= 20 for chunk in split_text("one. two three four five six. " * 40, 20))
 

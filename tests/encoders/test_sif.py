@@ -14,7 +14,8 @@ import wordfreq
 from make_words import glove_text, small_vectors
 from numpy.typing import NDArray
 
-from ensembed.corpora.corpus import ListCorpus
+from ensembed.corpora.corpus import ListCorpus, TextCorpus
+from ensembed.encoders import model_files
 from ensembed.encoders.words import word_pooling
 from ensembed.encoders.words.word_pooling import CommonComponents, Frequencies, Pooling, usif_a
 from ensembed.encoders.words.words_encoder import WordsEncoder
@@ -190,6 +191,31 @@ def test_language_that_wordfreq_cannot_split_is_named(monkeypatch: pytest.Monkey
 def test_useless_or_invalid_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Pooling(**settings)
+
+
+def test_a_corpus_that_was_read_before_is_not_read_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_files, "_TICK_NS", 0)
+    corpus = path.with_name("corpus.txt")
+    corpus.write_text("\n".join(CORPUS))
+    pooling = Pooling("usif", frequencies="corpus")
+    first = WordsEncoder(path, pooling=pooling, corpus=corpus)
+    monkeypatch.setattr(TextCorpus, "read_from", None)
+    assert WordsEncoder(path, pooling=pooling, corpus=corpus).spec == first.spec
+
+
+def test_a_corpus_of_several_files_is_read_again_when_one_of_them_changes(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_files, "_TICK_NS", 0)
+    folder = path.with_name("corpus")
+    folder.mkdir()
+    (folder / "a.txt").write_text("\n".join(CORPUS))
+    (folder / "b.txt").write_text("the dog\n")
+    pooling = Pooling("sif", frequencies="corpus")
+    for corpus in (folder, folder / "*.txt"):
+        before = WordsEncoder(path, pooling=pooling, corpus=corpus).spec.key
+        (folder / "a.txt").write_text("\n".join([*CORPUS, f"the man {corpus.name}"]))
+        assert WordsEncoder(path, pooling=pooling, corpus=corpus).spec.key != before
 
 
 def test_corpus_without_known_words_is_refused(path: Path) -> None:

@@ -7,9 +7,10 @@ import re
 from pathlib import Path
 
 import pytest
+from closed_folder import close
 
 from ensembed.encoders.names_and_consent import KINDS
-from ensembed.errors import InputError, MissingError, UnknownEncoderError
+from ensembed.errors import InputError, MissingError, PullError, UnknownEncoderError
 from ensembed.fetch.catalog import (
     CatalogEntry,
     PinnedFile,
@@ -20,8 +21,10 @@ from ensembed.fetch.catalog import (
     read_catalog,
     require,
 )
+from ensembed.fetch.fetcher import pull
 from ensembed.fetch.mpnet_graph import CONVERSIONS, GRAPH
 from ensembed.support.file_limits import SETTINGS_VALUES
+from ensembed.support.machine import cache_dir
 
 # By name: `ensembed.encoders` exports the function under the name of its module.
 catalog_module = importlib.import_module("ensembed.fetch.catalog")
@@ -156,3 +159,12 @@ def test_a_damaged_catalogue_is_refused(changes: dict[str, object], problem: str
 def test_require_refuses_an_unknown_name() -> None:
     with pytest.raises(UnknownEncoderError):
         require("zzz")
+
+
+def test_what_is_in_a_cache_that_may_not_be_looked_at_is_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    close(cache_dir(), monkeypatch)
+    assert not is_pulled(entry("minilm"))
+    with pytest.raises(MissingError, match="fetch them with: ensembed pull minilm"):
+        require("minilm")
+    with pytest.raises(PullError, match=r"cannot write to the cache .*Permission denied.*set its rights"):
+        pull(["minilm"])

@@ -81,6 +81,7 @@ class Handler(BaseHTTPRequestHandler):
             self.end_headers()
             return
         self.send_response(206 if start else 200)
+        start //= 2 if site.mode == "another part" else 1
         if start:
             self.send_header("Content-Range", f"bytes {start}-{len(site.content) - 1}/{len(site.content)}")
         if site.mode == "enormous":
@@ -143,7 +144,18 @@ def test_letters_and_blanks_in_an_address_are_asked_for_as_browsers_do(site: Sit
         download(f"{site.url}/\udce9")
 
 
-@pytest.mark.parametrize("name", ["", "..", ".source.json", ".lock", "a" * 500])
+def test_letters_in_the_name_of_a_host_are_asked_for_as_browsers_do(site: Site) -> None:
+    assert download(f"{site.url.replace('.', '。')}/a").read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("host", ["a..b", f"{'a' * 64}.com", f"{'ö' * 64}.com"])
+def test_a_name_that_no_host_can_have_is_a_pull_error(site: Site, host: str) -> None:
+    for url in (f"http://{host}/a", f"{site.url}/to/http://{host}/a"):
+        with pytest.raises(PullError, match=r"could not be downloaded: .*label"):
+            download(url)
+
+
+@pytest.mark.parametrize("name", ["", "..", ".source.json", ".lock", "a" * 500, "%E4%B8%AD" * 99])
 def test_unusual_names_in_addresses_are_stored_safely(site: Site, name: str) -> None:
     assert download(f"{site.url}/{name}").read_bytes() == CONTENT
     assert download(f"{site.url}/{name}").read_bytes() == CONTENT
@@ -184,6 +196,12 @@ def test_a_partial_download_of_an_older_file_is_discarded(site: Site, monkeypatc
     interrupted(site, monkeypatch)
     site.content, site.tag = CONTENT[::-1], '"two"'
     assert download(f"{site.url}/a").read_bytes() == CONTENT[::-1]
+
+
+def test_another_part_than_was_asked_for_is_not_taken_for_the_file(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupted(site, monkeypatch)
+    site.mode = "another part"
+    assert download(f"{site.url}/a").read_bytes() == CONTENT
 
 
 def test_a_partial_download_that_is_complete_or_too_long_is_handled(site: Site) -> None:

@@ -16,7 +16,7 @@ import ensembed
 from ensembed import Ensemble
 from ensembed.cli import main
 from ensembed.errors import InputError
-from ensembed.support.machine import available_cores, blas_threads, cache_dir
+from ensembed.support.machine import available_cores, blas_threads, cache_dir, chosen_data_dir
 
 
 def _groups(root: Path, groups: str, files: dict[str, str]) -> Path:
@@ -82,8 +82,14 @@ def test_limit_threads_bounds_this_process_and_its_children() -> None:
     assert set(pools) == {1}
     assert tokenizers == "1"
     assert os.environ["TOKENIZERS_PARALLELISM"] == "false"
-    with pytest.raises(InputError, match="at least 1, not 0"):
-        ensembed.limit_threads(0)
+
+
+@pytest.mark.parametrize("threads", [0, 2.5, "2", None])
+def test_a_number_of_threads_that_is_none_changes_nothing(threads: Any) -> None:  # noqa: ANN401 - wrong on purpose
+    before = available_cores()
+    with pytest.raises(InputError, match=f"at least 1, not {threads!r}"):
+        ensembed.limit_threads(threads)
+    assert available_cores() == before
 
 
 def test_blas_uses_no_more_cores_than_there_are_and_no_more_than_it_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,3 +136,15 @@ def test_the_cache_is_the_same_folder_for_programs_that_run_elsewhere(
     monkeypatch.delenv("ENSEMBED_CACHE", raising=False)
     monkeypatch.setenv(name, "my-cache")
     assert cache_dir() == tmp_path / "my-cache" / below
+
+
+def test_without_a_home_folder_the_cache_has_to_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.path.expanduser", str)  # as for a user whom the system does not know
+    for chosen in ("", "~nobody/cache"):
+        monkeypatch.setenv("ENSEMBED_CACHE", chosen)
+        with pytest.raises(InputError, match=r"no folder for the cache: .*home directory\. Name a folder"):
+            cache_dir()
+    monkeypatch.setenv("ENSEMBED_DATA", "~nobody/data")
+    assert chosen_data_dir() == Path("~nobody/data")

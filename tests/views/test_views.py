@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from closed_folder import close
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -23,9 +24,10 @@ from ensembed.errors import (
     StoreBusyError,
     StoreError,
 )
+from ensembed.support.file_limits import MANIFEST_BYTES
 from ensembed.testing import Recorder, check_store, files_of
-from ensembed.views import ViewStore
-from ensembed.views.view_folder import MANIFEST, is_whole
+from ensembed.views import ViewStore, view_folder
+from ensembed.views.view_folder import MANIFEST, Manifest, is_whole
 
 
 class Reporter:
@@ -55,6 +57,28 @@ def test_the_store_is_in_the_cache_by_default(tmp_path: Path) -> None:
 def test_a_shard_has_at_least_one_row(tmp_path: Path, shard_rows: int) -> None:
     with pytest.raises(StoreError, match=f"at least 1, not {shard_rows}"):
         ViewStore(tmp_path, shard_rows=shard_rows)
+
+
+def test_shards_that_no_manifest_has_room_for_are_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = MANIFEST_BYTES // 64
+    names = tuple(f"shard-{4096 * k:09d}-{k:032x}.npy" for k in range(most))
+    manifest = Manifest("key", ENCODER.spec, 4096 * most, 4096, names)
+    data = manifest.to_bytes()
+    assert len(data) <= MANIFEST_BYTES
+    assert Manifest.from_bytes(data, tmp_path) == manifest
+    monkeypatch.setattr(view_folder, "MANIFEST_BYTES", 64 * len(SENTENCES) - 64)
+    encoder = Recorder(ENCODER)
+    with pytest.raises(StoreError, match=r"shards of 1: take more rows per shard \(`shard_rows`, --shard-rows\)"):
+        ViewStore(tmp_path, shard_rows=1).embed(CORPUS, encoder)
+    assert not encoder.seen
+
+
+def test_a_store_that_may_not_be_looked_at_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    close(tmp_path, monkeypatch)
+    with pytest.raises(StoreError, match=r"cannot write in the view store .*Permission denied.*set its rights"):
+        ViewStore(tmp_path / "store").embed(CORPUS, ENCODER)
 
 
 @settings(max_examples=40)

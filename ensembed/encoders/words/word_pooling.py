@@ -262,7 +262,7 @@ def fit_pooling(
     if pooling.kind == "mean":
         return WordBags(vectors), None, {}
     a, length = pooling.a or 1e-3, pooling.length
-    if corpus and (frequencies is None or (pooling.kind == "usif" and length is None)):
+    if corpus is not None and (frequencies is None or (pooling.kind == "usif" and length is None)):
         counts = _cached(vectors, {"words of": key}, lambda: count_words(vectors, corpus, progress))
         length = length or float(counts["counts"].sum() / counts["sentences"])
         tokens = zip(map(vectors.word, counts["rows"].tolist()), counts["counts"].tolist(), strict=True)
@@ -276,7 +276,7 @@ def fit_pooling(
     # The expected length changes the numbers through `a` alone.
     facts = {"formulas": _VERSION, "a": repr(a), "frequencies": frequencies.source, "components": str(pooling.removed)}
     facts |= {"rescale": "true"} if pooling.rescaled else {}
-    if not pooling.removed or not corpus:
+    if not pooling.removed or corpus is None:
         return bags, None, facts
     facts["corpus"] = key
 

@@ -77,8 +77,10 @@ class WordsEncoder(Encoder):
         if pooling.removed > vectors.dim:
             raise InputError(f"encoder {name!r} has {vectors.dim} dimensions: components cannot be {pooling.removed}")
         key = ""
-        if sentences is not None:  # the key of a file is remembered, as it takes a pass over the file
-            key = remembered(corpus, "corpus", lambda: sentences.key) if isinstance(corpus, Path) else sentences.key
+        if sentences is not None:
+            # A file's is remembered, as it takes a pass over the file; the times of a folder do not tell of its files.
+            file = corpus if isinstance(corpus, Path) and corpus.is_file() else None
+            key = remembered(file, "corpus", lambda: sentences.key) if file else sentences.key
         self._bags, self._components, facts = fit_pooling(vectors, pooling, frequencies, sentences, key, progress)
         extra = tuple(sorted({"format": vectors.format, "tokens": TOKENS_VERSION, **facts}.items()))
         self._spec = EncoderSpec(name, "words", vectors.dim, vectors.revision, pooling=pooling.kind, extra=extra)

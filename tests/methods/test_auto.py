@@ -149,3 +149,9 @@ def test_what_cannot_be_whitened() -> None:
 def test_it_has_no_knobs_to_turn() -> None:
     assert Auto() == Auto(dim=None, weights="reliability")
     assert Auto().to_json() == {"name": "auto", "dim": None, "weights": "reliability"}
+
+
+def test_rows_are_counted_if_only_whitenings_were_estimated_on_them() -> None:
+    views = make_views(60, (6, 4))
+    assert Auto(weights=(1.0, 0.5), whitened=(1,)).fit(views).rows == 60
+    assert Auto(weights=(1.0, 0.5)).fit(views).rows == 0

@@ -31,6 +31,7 @@ from ensembed.models.saved_translation import Translation
 from ensembed.models.tuning import LabelledPairs, Labels, tune_method
 from ensembed.numerics.pass_options import Pass
 from ensembed.numerics.row_matrices import Views
+from ensembed.support.checks import is_number
 from ensembed.support.machine import blas_threads
 from ensembed.support.progress import Progress, Schedule, silent
 from ensembed.support.shown_objects import Facts, Shown
@@ -259,8 +260,8 @@ class MetaEncoder(Encoder):
                 f"this model cannot predict a missing member: {NO_PREDICTOR}; fit it again on more sentences, or take "
                 "missing='drop'"
             )
-        if time_limit is not None and not time_limit > 0:
-            raise InputError(f"time_limit is a number of seconds above 0, not {time_limit!r}")
+        if time_limit is not None and not (is_number(time_limit) and 0 < time_limit <= threading.TIMEOUT_MAX):
+            raise InputError(f"time_limit is a number of seconds above 0, not {time_limit!r}; None is no limit")
         self.predictor = predictor
         self.translation = translation
         self.time_limit = time_limit

@@ -209,8 +209,12 @@ def test_a_member_that_fails_or_is_slow_is_predicted_from_the_others(model: Meta
     with pytest.warns(RuntimeWarning, match="still busy"):
         slow.encode(TEXTS[:3])
     assert time.monotonic() - begin < 3.0
-    with pytest.raises(InputError, match="seconds above 0"):
-        load(tmp_path / "model", time_limit=0.0)
+    for limit in (0.0, float("nan"), float("inf"), 1e12, "5"):
+        with pytest.raises(InputError, match="seconds above 0"):
+            load(tmp_path / "model", time_limit=limit)  # type: ignore[arg-type]  # wrong on purpose
+    wrong: Any = "ignore"
+    with pytest.raises(InputError, match="missing is 'error', 'drop' or 'predict', not 'ignore'"):
+        load(tmp_path / "model", missing=wrong, encoders={MEMBERS[0]: "words:/nonexistent"})
 
 
 def test_small_models_keep_the_old_format_and_cannot_predict(tmp_path: Path, store: ViewStore) -> None:

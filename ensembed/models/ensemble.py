@@ -187,7 +187,7 @@ def _method_of(method: object, parameters: Mapping[str, Any]) -> Method:
         InputError: it is no method, or an object with parameters beside it.
     """
     if method is None or isinstance(method, str):
-        return make_method(method or Auto.name, **parameters)
+        return make_method(Auto.name if method is None else method, **parameters)
     if not isinstance(method, Method):
         raise InputError(f"a method is a name such as 'gcca' or an object such as GCCA(dim=512), not {method!r}")
     given = ", ".join(f"{name}=…" for name in parameters)

@@ -330,6 +330,10 @@ class Local(Projection):
             self, matrices=(self.matrices @ V).astype(np.float32), biases=(self.biases @ V).astype(np.float32)
         )
 
+    def shifted(self, vector: NDArray[Any]) -> Local:
+        """Return the maps that add a vector to every row: the parts of the regions are 1 together."""
+        return replace(self, biases=(self.biases + vector).astype(np.float32))
+
     def saved(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
         """Return the number of regions and the sharpness; the centres and the maps."""
         tensors = {"centres": self.centres, "matrices": self.matrices, "biases": self.biases}
@@ -485,13 +489,13 @@ class Meta(Shown):
             return None
         if self.leading is None:
             # The first columns of one member alone are the member's own choice, as for a Matryoshka model.
-            if len(self.counted) == 1 and not self.projections[self.counted[0]].layers:
+            if len(self.counted) == 1 and isinstance(self.projections[self.counted[0]], Placement):
                 return None
             raise DimensionError(
                 f"cannot truncate to {k} dimensions: the first {k} of {self.dim} are not the best ones, and this model "
                 "does not know its leading directions, because it was fitted without sentences or by ensembed 0.1, or "
-                f"because it predicts members; fit it again on some thousand sentences, or with dim={k}, which svd, "
-                "gcca and auto take"
+                f"because it predicts members or translates; fit it again on some thousand sentences, or with dim={k}, "
+                f"which svd, gcca and auto take, or translate to TARGET?truncate_dim={k}"
             )
         known = self.leading.directions.shape[1]
         if k > known:

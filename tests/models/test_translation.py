@@ -18,7 +18,7 @@ from ensembed import Ensemble, MetaEncoder, load
 from ensembed.encoders.base import Encoder
 from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.encoders.wrappers import AdjustedEncoder
-from ensembed.errors import EncoderError, InputError, ModelError
+from ensembed.errors import DimensionError, EncoderError, InputError, ModelError
 from ensembed.methods import SVD, Concat
 from ensembed.methods.encoder_maps import named_kinds
 from ensembed.models.ensemble import Missing
@@ -79,6 +79,21 @@ def test_a_meta_encoder_is_translated_through_its_own_projections(model: MetaEnc
     assert projection.columns == 24
     assert made.translation is not None
     assert made.translation.figures["translated"].recall_10.value > 0.8  # the member is in the model
+
+
+def test_a_map_with_regions_is_translated_on_and_not_of_an_ensemble(model: MetaEncoder, store: ViewStore) -> None:
+    local = named_kinds("local")
+    made = translate(MEMBERS[0], MEMBERS[1], TEXTS, store=store, kinds=local)
+    again = translate(made, MEMBERS[2], TEXTS, store=store)
+    assert again.translation is not None
+    assert again.translation.figures["translated"].recall_10.value > 0.3  # by chance it would be below 0.01
+    real = DemoEncoder(8, seed=3).encode(TEXTS, normalize_embeddings=True)
+    assert (again.encode(TEXTS, normalize_embeddings=True) * real).sum(axis=1).mean() > 0.5
+    for translated in (made, again):
+        with pytest.raises(DimensionError, match=r"or translate to TARGET\?truncate_dim=4"):
+            translated.truncate(4)
+    with pytest.raises(InputError, match="maps with regions are for single encoders"):
+        translate(model, MEMBERS[0], TEXTS, store=store, kinds=local)
 
 
 @pytest.mark.parametrize("missing", ["drop", "predict"])

@@ -18,6 +18,7 @@ from ensembed.corpora.corpus import ListCorpus
 from ensembed.distil.distil_job import Job, decode, encode, seal
 from ensembed.distil.distillation import Plan, distil, prepare, save_trained
 from ensembed.distil.static_files import save_folder
+from ensembed.distil.student_card import shown_name
 from ensembed.distil.student_training import train, write_trained
 from ensembed.encoders import open_encoder
 from ensembed.errors import DimensionError, InputError, ModelError, TrainingError
@@ -312,3 +313,11 @@ def test_patience_stops_early(tmp_path: Path, store: ViewStore) -> None:
     plan = small_plan(tmp_path, epochs=40, learning_rate=1e-9, patience=2)
     result = distil(TEACHER, CORPUS, plan, tmp_path / "out", store=store, threads=1).result
     assert result["facts"]["steps"] < 40 * 7 / 2
+
+
+def test_a_card_names_files_of_this_machine_without_their_folders(tmp_path: Path) -> None:
+    (tmp_path / "words.txt").touch()
+    name = f"words:{tmp_path}/words.txt?pooling=sif&corpus={tmp_path}/corpus.txt"
+    assert shown_name(name) == "words:words.txt?pooling=sif&corpus=corpus.txt"
+    assert shown_name("st:org/model?prompt=a/b") == "st:org/model?prompt=a/b"
+    assert shown_name("folder/model?truncate_dim=8") == "model?truncate_dim=8"

@@ -31,7 +31,7 @@ from ensembed.distil.distil_job import (
     split_rows,
 )
 from ensembed.distil.fidelity import Fidelity, HeldOut
-from ensembed.distil.static_files import Precision, save_folder, static_files, without_unknown
+from ensembed.distil.static_files import Precision, check_precision, save_folder, static_files, without_unknown
 from ensembed.distil.student_card import student_card, teacher_facts
 from ensembed.distil.student_sources import StudentSource, StudentStart, open_student
 from ensembed.distil.teacher import Teacher, teacher_vectors
@@ -39,7 +39,7 @@ from ensembed.distil.variants import write_variants
 from ensembed.encoders.base import Encoder
 from ensembed.encoders.token_ids import open_tokenizer
 from ensembed.engines.engine import Engine, Local
-from ensembed.errors import InputError, ModelError, ViewError
+from ensembed.errors import DimensionError, InputError, ModelError, ViewError
 from ensembed.models.model_vectors import encoders_behind
 from ensembed.numerics.pass_options import Pass
 from ensembed.support.atomic_files import disk_error, why_not_writable
@@ -105,6 +105,12 @@ class Plan:
                 check_whole(name, getattr(self, name), 1)
         for name in ("seed", "variants"):
             check_whole(name, getattr(self, name), 0)
+        for name, value in (("start", self.start), ("leading", self.leading)):
+            if isinstance(value, (str, int)):
+                raise InputError(f"{name} is a list, not {value!r}: write ({value!r},)")
+        if self.start is not None:  # which may be another sequence
+            object.__setattr__(self, "start", tuple(self.start))
+        check_precision(self.precision)
         for k in self.leading:
             check_whole("leading", k, 1)
         rate = self.learning_rate
@@ -245,6 +251,8 @@ def save_trained(folder: Path, out: Path, *, precision: Precision = "float32", f
 
 def check_out(out: Path, *, force: bool) -> None:
     """Raise a ModelError if a student cannot be saved in a folder."""
+    if out.name in ("", ".."):
+        raise ModelError(f"cannot save the student in {out}, which has no name of its own: name a folder")
     if problem := why_not_writable(out, is_student):
         raise ModelError(f"cannot save the student in {out}: {problem}")
     if not force and (out / "config.json").exists():
@@ -308,7 +316,12 @@ def _prepared(
     vectors = teacher_vectors(teacher, corpus, store, how)
     dim = source.dim(plan.dim, int(vectors.shape[1]))
     try:
-        taught = Teacher.of(vectors, dim, how)
+        try:
+            taught = Teacher.of(vectors, dim, how)
+        except DimensionError as error:
+            if plan.dim is not None:  # it was asked for
+                raise
+            taught = Teacher.of(vectors, error.supported, how)
     except ViewError as error:
         raise ViewError(f"{teacher if isinstance(teacher, Path) else teacher.spec.name}: {error}") from error
     training = plan.training(taught.dim, source)

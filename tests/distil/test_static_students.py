@@ -20,7 +20,7 @@ from ensembed.distil.distillation import Plan, distil, prepare, save_trained
 from ensembed.distil.static_files import save_folder
 from ensembed.distil.student_card import shown_name
 from ensembed.distil.student_training import train, write_trained
-from ensembed.encoders import open_encoder
+from ensembed.encoders import DemoEncoder, open_encoder
 from ensembed.errors import DimensionError, InputError, ModelError, TrainingError
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.support.checks import sha256_of
@@ -275,6 +275,7 @@ def test_plans_that_cannot_be(tmp_path: Path, store: ViewStore) -> None:
         (Plan(start=("none",)), "needs a tokenizer"),
         (Plan(student="wordllama"), "a student is `static`, or a BERT"),
         (Plan(student="minilm", start=("none",)), "start is for static students"),
+        (Plan(student="minilm", precision="int8"), "precision='int8' is for static students"),
     ]:
         with pytest.raises(InputError, match=problem):
             distil(TEACHER, CORPUS, plan, out, store=store)
@@ -286,10 +287,25 @@ def test_plans_that_cannot_be(tmp_path: Path, store: ViewStore) -> None:
         for value in (wrong, float("nan"), "0.5"):
             with pytest.raises(InputError, match=f"{name} must be a number .* not {value!r}"):
                 small_plan(tmp_path, **{name: value})
+    for name, value in (("start", "minilm"), ("leading", 8)):
+        with pytest.raises(InputError, match=rf"{name} is a list, not .*: write \({value!r},\)"):
+            small_plan(tmp_path, **{name: value})
+    with pytest.raises(InputError, match="precision is float32 or float16 or int8, not 'int4'"):
+        small_plan(tmp_path, precision="int4")
+    for nameless in (Path(), Path("..")):
+        with pytest.raises(ModelError, match="has no name of its own"):
+            distil(TEACHER, CORPUS, small_plan(tmp_path), nameless, store=store, force=True)
     out.mkdir()
     (out / "config.json").write_text("{}")
     with pytest.raises(ModelError, match="it holds other files"):
         distil(TEACHER, CORPUS, small_plan(tmp_path), out, store=store, force=True)
+
+
+def test_a_dim_that_is_not_given_is_what_the_teacher_supports(tmp_path: Path, store: ViewStore) -> None:
+    wide = DemoEncoder(dim=300)  # whose vectors of so few words vary in fewer dimensions
+    facts = prepare(wide, CORPUS, small_plan(tmp_path, dim=None, start=["none"]), tmp_path / "job", store=store).facts
+    with pytest.raises(DimensionError, match=f"vary in {facts['dim']} dimensions: dim=300 is too many"):
+        prepare(wide, CORPUS, small_plan(tmp_path, dim=300), tmp_path / "other", store=store)
 
 
 def test_targets_keep_their_directions() -> None:

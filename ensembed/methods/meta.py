@@ -408,8 +408,11 @@ class Meta(Shown):
         """The places of the views that the vectors depend on: all but those of weight 0."""
         return tuple(j for j, projection in enumerate(self.projections) if projection.scale)
 
-    def transform(self, views: Sequence[Any]) -> FloatArray:
-        """Return vectors [n, d] of row-aligned views [n, d_j], row by row; a view that is None is left out."""
+    def transform(self, views: Sequence[Any], *, first: int = 0) -> FloatArray:
+        """Return vectors [n, d] of row-aligned views [n, d_j], row by row; a view that is None is left out.
+
+        Errors count the rows from `first` on: the views may be a part of larger ones.
+        """
         if len(views) != len(self.projections):
             raise ViewError(f"this meta-embedding takes {len(self.projections)} views, got {len(views)}")
         present = [j for j, view in enumerate(views) if view is not None]
@@ -432,7 +435,7 @@ class Meta(Shown):
             finite = np.isfinite(done).all(axis=1)
             if not finite.all():
                 bad = int(np.argmin(finite))
-                raise ViewError(non_finite([block[bad : bad + 1] for block in blocks], row + bad, present))
+                raise ViewError(non_finite([block[bad : bad + 1] for block in blocks], first + row + bad, present))
         return result
 
     def update(self, digest: hashlib._Hash) -> None:
@@ -520,4 +523,5 @@ class MetaRows:
         return (next(view.shape[0] for view in self.views if view is not None), self.meta.dim)
 
     def __getitem__(self, rows: slice, /) -> FloatArray:
-        return self.meta.transform([None if view is None else np.asarray(view[rows]) for view in self.views])
+        views = [None if view is None else np.asarray(view[rows]) for view in self.views]
+        return self.meta.transform(views, first=rows.indices(self.shape[0])[0])

@@ -26,7 +26,7 @@ from ensembed.methods.method import SAMPLE
 from ensembed.methods.prediction import LEAST_ROWS, Predictor, fit_predictor
 from ensembed.methods.weights import CountedMembers
 from ensembed.models.named_ensembles import ENSEMBLES, split_names
-from ensembed.models.saved_model import SavedModel, write_model
+from ensembed.models.saved_model import SavedModel, split_model_name, write_model
 from ensembed.models.saved_translation import Translation
 from ensembed.models.tuning import LabelledPairs, Labels, tune_method
 from ensembed.numerics.pass_options import Pass
@@ -456,7 +456,7 @@ class MetaEncoder(Encoder):
         """Return the meta-encoder of the k leading dimensions, see `Meta.truncate`; it cannot predict members."""
         if self.missing == "predict":
             raise InputError("a shortened model cannot predict missing members: load it with missing='drop'")
-        name = f"{self._name}?truncate_dim={k}"
+        name = f"{split_model_name(self._name)[0]}?truncate_dim={k}"
         return self._changed(meta=self.meta.truncate(k), name=name, predictor=None, translation=None)
 
     def shorten(self, vectors: FloatArray, k: int) -> FloatArray:

@@ -23,7 +23,7 @@ from ensembed.errors import EncoderError, EnsembedError, InputError, MissingErro
 from ensembed.fetch.catalog import require_pulled
 from ensembed.methods import Auto, Meta, Method, make_method
 from ensembed.methods.method import SAMPLE
-from ensembed.methods.prediction import LEAST_ROWS, Predictor, fit_predictor
+from ensembed.methods.prediction import LEAST_ROWS, MOST_COLUMNS, Predictor, fit_predictor
 from ensembed.methods.weights import CountedMembers
 from ensembed.models.named_ensembles import ENSEMBLES, split_names
 from ensembed.models.saved_model import SavedModel, split_model_name, write_model
@@ -49,7 +49,10 @@ WITHOUT: Mapping[Missing, str] = {"drop": "going on without", "predict": "predic
 """What a warning says, before the name of a missing member, that the model does."""
 _SHORTER = (32, 64, 128, 256, 512, 768)  # dimensions at which a fit says what truncated vectors keep
 _KEPT_ROWS = 2000  # sentences among which the nearest are looked for
-NO_PREDICTOR = f"it was fitted on fewer than {LEAST_ROWS} sentences, by an older version, or has one member"
+NO_PREDICTOR = (
+    f"it was fitted on fewer than {LEAST_ROWS} sentences, with a method or weights that need none (conc, avg), or by "
+    f"an older version, or it has one member, or more than {MOST_COLUMNS:,} columns"
+)
 """Why a model cannot predict members."""
 
 
@@ -257,8 +260,8 @@ class MetaEncoder(Encoder):
             raise InputError(f"missing is 'error', 'drop' or 'predict', not {missing!r}")
         if missing == "predict" and predictor is None:
             raise InputError(
-                f"this model cannot predict a missing member: {NO_PREDICTOR}; fit it again on more sentences, or take "
-                "missing='drop'"
+                f"this model cannot predict a missing member: {NO_PREDICTOR}; fit it again on more sentences with "
+                "auto, or take missing='drop'"
             )
         if time_limit is not None and not (is_number(time_limit) and 0 < time_limit <= threading.TIMEOUT_MAX):
             raise InputError(f"time_limit is a number of seconds above 0, not {time_limit!r}; None is no limit")
@@ -468,6 +471,8 @@ class MetaEncoder(Encoder):
 
         A model that is there already is replaced when the new one is complete; other libraries' files are an error.
         """
+        if folder == "":  # it would be the present folder, whose model would be replaced
+            raise InputError("the name of the folder to save in is empty: '.' is the present one")
         encoders = self.ensemble.encoders
         fingerprints = tuple(encoder.encode(PROBES) for encoder in encoders)
         members = tuple(encoder.spec for encoder in encoders)

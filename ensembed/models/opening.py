@@ -195,8 +195,8 @@ def load(
     saved = read_model(Path(folder))
     if missing == "predict" and saved.predictor is None:
         raise ModelError(
-            f"{folder} cannot predict a missing member: {NO_PREDICTOR}; fit it again on more sentences, or take "
-            "missing='drop' (--missing drop)"
+            f"{folder} cannot predict a missing member: {NO_PREDICTOR}; fit it again on more sentences with auto, "
+            "or take missing='drop' (--missing drop)"
         )
     moved = _replacements(folder, [spec.name.text for spec in saved.members], encoders) if encoders else {}
     members: list[Encoder] = []

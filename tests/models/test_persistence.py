@@ -15,7 +15,7 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from ensembed import Ensemble, MetaEncoder, load
-from ensembed.errors import DimensionError, ModelError
+from ensembed.errors import DimensionError, InputError, ModelError
 from ensembed.methods import GCCA, SVD, Autoencoder, Average, Concat, Method, UpProjection
 from ensembed.models import saved_model
 from ensembed.models.saved_model import CONFIG, FORMAT_VERSION, TENSORS, _seal, read_model
@@ -202,6 +202,16 @@ def test_load_refuses_a_folder_without_a_model(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("text")
     with pytest.raises(ModelError, match="is a file, and a saved model is a folder"):
         load(tmp_path / "file")
+
+
+def test_an_empty_name_is_not_the_present_folder(dense: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = load(dense)
+    monkeypatch.chdir(dense)
+    with pytest.raises(InputError, match="the name of the folder to save in is empty"):
+        model.truncate(2).save("")
+    assert load(dense).dim == 3
+    model.truncate(2).save(".")
+    assert load(dense).dim == 2
 
 
 def test_tensors_and_configuration_of_two_saves_do_not_mix(saved: Path, dense: Path) -> None:

@@ -236,8 +236,11 @@ def test_small_models_keep_the_old_format_and_cannot_predict(tmp_path: Path, sto
     few = Ensemble(MEMBERS).fit(TEXTS[:500], Concat(), store=store)
     few.save(tmp_path / "few")
     assert json.loads((tmp_path / "few" / CONFIG).read_text())["format"] in (1, 2)
-    with pytest.raises(ModelError, match="cannot predict a missing member"):
+    with pytest.raises(ModelError, match="cannot predict a missing member: it was fitted on fewer than 1000 sentences"):
         load(tmp_path / "few", missing="predict")
+    many = Ensemble(MEMBERS).fit(TEXTS, Concat(), store=store)
+    with pytest.raises(InputError, match=r"need none \(conc, avg\)"):  # there are sentences enough
+        MetaEncoder(**many.settings | {"missing": "predict"})
     with pytest.raises(InputError, match="cannot predict"):
         few.cheap(MEMBERS[0])
 

@@ -458,7 +458,15 @@ def compare_students(
     clock: Callable[[], float],
     progress: Progress = silent,
 ) -> list[tuple[Fidelity, float]]:
-    """Return what each student keeps of the teacher on sentences, and the seconds that it took to encode them."""
+    """Return what each student keeps of the teacher on sentences, and the seconds that it took to encode them.
+
+    Raises:
+        InputError: there is a single sentence, or none: neighbours are compared.
+    """
+    if len(sentences) < 2:
+        raise InputError(
+            f"students are compared by the neighbours of sentences: it takes 2 or more, got {len(sentences)}"
+        )
     held = HeldOut(teacher.encode(sentences, progress=progress))
     rows = []
     for student in students:

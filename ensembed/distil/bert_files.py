@@ -68,6 +68,8 @@ def read_bert(folder: Path) -> Bert:
     Raises:
         EncoderError: a file is absent or damaged, or the model is not a BERT with mean pooling.
     """
+    if not (folder / "config.json").is_file():
+        raise EncoderError(f"there is no {folder / 'config.json'}: name the folder of a BERT")
     config = read_object(folder / "config.json", _HINT)
     if config.get("model_type") != "bert" or config.get("hidden_act", "gelu") != "gelu":
         kind = f"{config.get('model_type')!r} with {config.get('hidden_act', 'gelu')!r}"

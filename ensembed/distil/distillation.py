@@ -34,7 +34,7 @@ from ensembed.distil.fidelity import Fidelity, HeldOut
 from ensembed.distil.static_files import Precision, check_precision, save_folder, static_files, without_unknown
 from ensembed.distil.student_card import student_card, teacher_facts
 from ensembed.distil.student_sources import StudentSource, StudentStart, open_student
-from ensembed.distil.teacher import Teacher, teacher_vectors
+from ensembed.distil.teacher import Teacher, teacher_vectors, unreadable
 from ensembed.distil.variants import write_variants
 from ensembed.encoders.base import Encoder
 from ensembed.encoders.token_ids import open_tokenizer
@@ -110,6 +110,8 @@ class Plan:
                 raise InputError(f"{name} is a list, not {value!r}: write ({value!r},)")
         if self.start is not None:  # which may be another sequence
             object.__setattr__(self, "start", tuple(self.start))
+        if self.tokenizer is not None:  # which may be the name of a file
+            object.__setattr__(self, "tokenizer", Path(self.tokenizer))
         check_precision(self.precision)
         for k in self.leading:
             check_whole("leading", k, 1)
@@ -280,7 +282,10 @@ def save_student(out: Path, student: Distilled) -> None:
 
 def _key(teacher: Encoder | Path, corpus: Corpus, plan: Plan, source: StudentSource) -> str:
     """Return the key of everything that determines a student, but for how it is stored."""
-    who = teacher.spec.key if isinstance(teacher, Encoder) else sha256_of(teacher)
+    try:
+        who = teacher.spec.key if isinstance(teacher, Encoder) else sha256_of(teacher)
+    except OSError as error:
+        raise unreadable(teacher, error) from error
     settings = {name: value for name, value in asdict(plan).items() if name not in ("precision", "tokenizer")}
     facts = [corpus.key, who, settings, source.key]
     return "distil-" + hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:16]
@@ -332,6 +337,11 @@ def _prepared(
         if plan.variants and isinstance(teacher, Encoder):
             changed = np.delete(distinct, held)
             variants = _write_variants(writer, teacher, corpus, changed, plan, taught, source, store, how)
+        if not any(lengths.any() for lengths in writer.lengths):
+            raise InputError(
+                f"the student's tokenizer knows no token in the {len(distinct)} sentences of {corpus}: name one for "
+                "their language, tokenizer='tokenizer.json' (--tokenizer tokenizer.json)"
+            )
     facts = {
         "student": source.kind,
         "dim": taught.dim,

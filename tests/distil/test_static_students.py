@@ -21,7 +21,7 @@ from ensembed.distil.static_files import save_folder
 from ensembed.distil.student_card import shown_name
 from ensembed.distil.student_training import train, write_trained
 from ensembed.encoders import DemoEncoder, open_encoder
-from ensembed.errors import DimensionError, InputError, ModelError, TrainingError
+from ensembed.errors import DimensionError, EncoderError, InputError, ModelError, TrainingError
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.support.checks import sha256_of
 from ensembed.testing import files_of
@@ -292,6 +292,17 @@ def test_plans_that_cannot_be(tmp_path: Path, store: ViewStore) -> None:
             small_plan(tmp_path, **{name: value})
     with pytest.raises(InputError, match="precision is float32 or float16 or int8, not 'int4'"):
         small_plan(tmp_path, precision="int4")
+    for missing in (tmp_path / "nothing.npy", tmp_path):
+        with pytest.raises(InputError, match="cannot be read as vectors"):
+            distil(missing, CORPUS, small_plan(tmp_path), out, store=store)
+    unknown = ListCorpus([chr(0x4E00 + i) for i in range(150)])
+    with pytest.raises(InputError, match="the student's tokenizer knows no token in the 150 sentences"):
+        distil(TEACHER, unknown, small_plan(tmp_path), out, store=store)
+    assert not any((tmp_path / "store" / "training").glob("*/job.json"))
+    with pytest.raises(EncoderError, match=r"there is no .*config\.json: name the folder of a BERT"):
+        distil(TEACHER, CORPUS, Plan(student=f"st:{tmp_path}"), out, store=store)
+    tokenizer: Any = str(tmp_path / "tokenizer.json")
+    assert Plan(tokenizer=tokenizer) == Plan(tokenizer=Path(tokenizer))
     for nameless in (Path(), Path("..")):
         with pytest.raises(ModelError, match="has no name of its own"):
             distil(TEACHER, CORPUS, small_plan(tmp_path), nameless, store=store, force=True)

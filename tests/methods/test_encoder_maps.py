@@ -122,6 +122,12 @@ def test_text_unlike_the_sample_is_translated_worse() -> None:
     assert fitted.translated.expected(100_000) < fitted.translated.recall_10.value
 
 
+def test_rows_that_all_point_one_way_can_be_mapped() -> None:
+    lengths = np.abs(CHANCE.standard_normal((N, 1))).astype(np.float32)
+    fitted = fit_map(lengths, np.hstack([lengths, 1 - lengths]), kinds=(Ridge(1e-6),))
+    assert fitted.unlike == fitted.translated  # there is no text unlike the others
+
+
 def test_too_few_sentences_are_an_error() -> None:
     with pytest.raises(InputError, match="150 distinct sentences are too few"):
         fit_map(X[:150], Y[:150])

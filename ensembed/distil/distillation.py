@@ -439,7 +439,8 @@ def _distilled(
     facts = dict(job.facts)
     about = {_OWN: {"source": facts["source"], "training": facts["training"], "figures": dict(result)}}
     tokenizer = open_tokenizer(job.folder / TOKENIZER, job.facts["student"])
-    if max(tokenizer.get_vocab().values(), default=-1) >= facts["vocabulary"]:
+    vocabulary = tokenizer.get_vocab()
+    if max(vocabulary.values(), default=-1) >= facts["vocabulary"]:
         raise ModelError(f"{job.folder / TOKENIZER} has more tokens than the student's {facts['vocabulary']}")
     if facts["student"] == "static":
         from ensembed.encoders.model2vec_encoder import unknown_token
@@ -453,7 +454,8 @@ def _distilled(
         tensors = {key: array for key, array in weights.items() if not key.startswith("head.")}
         head = (weights["head.weight"], weights["head.bias"])
         try:
-            files = bert_files({**facts["bert"], **about}, tensors, head, job.tokenizer(), int(facts["max_length"]))
+            config, most = {**facts["bert"], **about}, int(facts["max_length"])
+            files = bert_files(config, tensors, head, job.tokenizer(), vocabulary, most)
         except ValueError as error:  # what the library of tokenizers skips may be no text, or nested deeply
             raise ModelError(f"{job.folder / TOKENIZER} cannot be saved with the student: {error}") from error
     files = {"README.md": student_card(name, facts, result).encode(), **files}

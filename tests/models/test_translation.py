@@ -23,6 +23,7 @@ from ensembed.methods import SVD, Concat
 from ensembed.methods.encoder_maps import named_kinds
 from ensembed.models.ensemble import Missing
 from ensembed.models.saved_model import CONFIG
+from ensembed.models.summary import summary
 from ensembed.models.translation import Verdict, translate, verdict
 from ensembed.reliability.familiarity import Familiarity
 from ensembed.reliability.search_agreement import Estimate, Figure
@@ -243,6 +244,13 @@ def test_small_models_keep_the_old_format_and_cannot_predict(tmp_path: Path, sto
         MetaEncoder(**many.settings | {"missing": "predict"})
     with pytest.raises(InputError, match="cannot predict"):
         few.cheap(MEMBERS[0])
+
+
+def test_a_summary_says_what_is_kept_without_members_that_count(store: ViewStore) -> None:
+    model = Ensemble(MEMBERS).fit(TEXTS, SVD(dim=8, weights=(1, 1, 0)), store=store)
+    without = dict(summary(model))["without"]
+    assert MEMBERS[0] in without
+    assert MEMBERS[2] not in without  # whose loss changes nothing: it was said that nothing is kept
 
 
 def test_a_cheap_model_has_one_member_and_is_nearer_to_the_whole_one(model: MetaEncoder, tmp_path: Path) -> None:

@@ -25,6 +25,13 @@ _HINT = "fetch the model again"
 _LAYER = re.compile(r"encoder\.layer\.(\d+)\.")
 _MATRIX = re.compile(r"/(?:bert/)?encoder/layer\.(\d+)/(.+)/MatMul")
 _EPSILON = 1e-12
+# The names of special tokens: multilingual BERTs have RoBERTa's, or BERT's, which count if there are both.
+_SPECIAL = {
+    "pad_token": ("<pad>", "[PAD]"),
+    "unk_token": ("<unk>", "[UNK]"),
+    "cls_token": ("<s>", "[CLS]"),
+    "sep_token": ("</s>", "[SEP]"),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +75,8 @@ def read_bert(folder: Path) -> Bert:
     Raises:
         EncoderError: a file is absent or damaged, or the model is not a BERT with mean pooling.
     """
+    if not (folder / "config.json").is_file():
+        raise EncoderError(f"there is no {folder / 'config.json'}: name the folder of a BERT")
     config = read_object(folder / "config.json", _HINT)
     if config.get("model_type") != "bert" or config.get("hidden_act", "gelu") != "gelu":
         kind = f"{config.get('model_type')!r} with {config.get('hidden_act', 'gelu')!r}"
@@ -170,9 +179,19 @@ def bert_files(
     tensors: Mapping[str, NDArray[Any]],
     head: tuple[NDArray[Any], NDArray[Any]],
     tokenizer: bytes,
+    vocabulary: Mapping[str, int],
     max_length: int,
 ) -> dict[str, bytes]:
-    """Return the files of a sentence-transformers model, by name: BERT, mean pooling, a linear layer, length one."""
+    """Return the files of a sentence-transformers model, by name: BERT, mean pooling, a linear layer, length one.
+
+    Args:
+        config: transformers' configuration.
+        tensors: the weights, by transformers' names.
+        head: matrix and bias of the linear layer.
+        tokenizer: the content of `tokenizer.json`.
+        vocabulary: its tokens with their numbers.
+        max_length: the most tokens of a sentence.
+    """
     hidden, d = int(config["hidden_size"]), len(head[0])
     names = ("Transformer", "Pooling", "Dense", "Normalize")
     paths = ("", "1_Pooling", "2_Dense", "3_Normalize")
@@ -182,8 +201,10 @@ def bert_files(
     ]
     tokens = parse_json(tokenizer)
     tokens |= {"truncation": None, "padding": None}
-    about = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": max_length}
-    about |= {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    # A name that the vocabulary lacks would become a token for which the model has no row.
+    special = {role: name for role, names in _SPECIAL.items() for name in names if name in vocabulary}
+    special.setdefault("pad_token", min(vocabulary, key=vocabulary.__getitem__))  # any will do: it is masked
+    about = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": max_length, **special}
     dense: dict[str, Any] = {"in_features": hidden, "out_features": d, "bias": True}
     dense["activation_function"] = "torch.nn.modules.linear.Identity"
     contents: dict[str, Any] = {

@@ -31,15 +31,15 @@ from ensembed.distil.distil_job import (
     split_rows,
 )
 from ensembed.distil.fidelity import Fidelity, HeldOut
-from ensembed.distil.static_files import Precision, save_folder, static_files, without_unknown
+from ensembed.distil.static_files import Precision, check_precision, save_folder, static_files, without_unknown
 from ensembed.distil.student_card import student_card, teacher_facts
 from ensembed.distil.student_sources import StudentSource, StudentStart, open_student
-from ensembed.distil.teacher import Teacher, teacher_vectors
+from ensembed.distil.teacher import Teacher, teacher_vectors, unreadable
 from ensembed.distil.variants import write_variants
 from ensembed.encoders.base import Encoder
 from ensembed.encoders.token_ids import open_tokenizer
 from ensembed.engines.engine import Engine, Local
-from ensembed.errors import InputError, ModelError, ViewError
+from ensembed.errors import DimensionError, InputError, ModelError, ViewError
 from ensembed.models.model_vectors import encoders_behind
 from ensembed.numerics.pass_options import Pass
 from ensembed.support.atomic_files import disk_error, why_not_replaceable, why_not_writable
@@ -105,6 +105,14 @@ class Plan:
                 check_whole(name, getattr(self, name), 1)
         for name in ("seed", "variants"):
             check_whole(name, getattr(self, name), 0)
+        for name, value in (("start", self.start), ("leading", self.leading)):
+            if isinstance(value, (str, int)):
+                raise InputError(f"{name} is a list, not {value!r}: write ({value!r},)")
+        if self.start is not None:  # which may be another sequence
+            object.__setattr__(self, "start", tuple(self.start))
+        if self.tokenizer is not None:  # which may be the name of a file
+            object.__setattr__(self, "tokenizer", Path(self.tokenizer))
+        check_precision(self.precision)
         for k in self.leading:
             check_whole("leading", k, 1)
         rate = self.learning_rate
@@ -281,7 +289,10 @@ def save_student(out: Path, student: Distilled) -> None:
 
 def _key(teacher: Encoder | Path, corpus: Corpus, plan: Plan, source: StudentSource) -> str:
     """Return the key of everything that determines a student, but for how it is stored."""
-    who = teacher.spec.key if isinstance(teacher, Encoder) else sha256_of(teacher)
+    try:
+        who = teacher.spec.key if isinstance(teacher, Encoder) else sha256_of(teacher)
+    except OSError as error:
+        raise unreadable(teacher, error) from error
     settings = {name: value for name, value in asdict(plan).items() if name not in ("precision", "tokenizer")}
     facts = [corpus.key, who, settings, source.key]
     return "distil-" + hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:16]
@@ -317,7 +328,12 @@ def _prepared(
     vectors = teacher_vectors(teacher, corpus, store, how)
     dim = source.dim(plan.dim, int(vectors.shape[1]))
     try:
-        taught = Teacher.of(vectors, dim, how)
+        try:
+            taught = Teacher.of(vectors, dim, how)
+        except DimensionError as error:
+            if plan.dim is not None:  # it was asked for
+                raise
+            taught = Teacher.of(vectors, error.supported, how)
     except ViewError as error:
         raise ViewError(f"{teacher if isinstance(teacher, Path) else teacher.spec.name}: {error}") from error
     training = plan.training(taught.dim, source)
@@ -328,6 +344,11 @@ def _prepared(
         if plan.variants and isinstance(teacher, Encoder):
             changed = np.delete(distinct, held)
             variants = _write_variants(writer, teacher, corpus, changed, plan, taught, source, store, how)
+        if not any(lengths.any() for lengths in writer.lengths):
+            raise InputError(
+                f"the student's tokenizer knows no token in the {len(distinct)} sentences of {corpus}: name one for "
+                "their language, tokenizer='tokenizer.json' (--tokenizer tokenizer.json)"
+            )
     facts = {
         "student": source.kind,
         "dim": taught.dim,
@@ -425,7 +446,8 @@ def _distilled(
     facts = dict(job.facts)
     about = {_OWN: {"source": facts["source"], "training": facts["training"], "figures": dict(result)}}
     tokenizer = open_tokenizer(job.folder / TOKENIZER, job.facts["student"])
-    if max(tokenizer.get_vocab().values(), default=-1) >= facts["vocabulary"]:
+    vocabulary = tokenizer.get_vocab()
+    if max(vocabulary.values(), default=-1) >= facts["vocabulary"]:
         raise ModelError(f"{job.folder / TOKENIZER} has more tokens than the student's {facts['vocabulary']}")
     if facts["student"] == "static":
         from ensembed.encoders.model2vec_encoder import unknown_token
@@ -439,7 +461,8 @@ def _distilled(
         tensors = {key: array for key, array in weights.items() if not key.startswith("head.")}
         head = (weights["head.weight"], weights["head.bias"])
         try:
-            files = bert_files({**facts["bert"], **about}, tensors, head, job.tokenizer(), int(facts["max_length"]))
+            config, most = {**facts["bert"], **about}, int(facts["max_length"])
+            files = bert_files(config, tensors, head, job.tokenizer(), vocabulary, most)
         except ValueError as error:  # what the library of tokenizers skips may be no text, or nested deeply
             raise ModelError(f"{job.folder / TOKENIZER} cannot be saved with the student: {error}") from error
     files = {"README.md": student_card(name, facts, result).encode(), **files}
@@ -454,7 +477,15 @@ def compare_students(
     clock: Callable[[], float],
     progress: Progress = silent,
 ) -> list[tuple[Fidelity, float]]:
-    """Return what each student keeps of the teacher on sentences, and the seconds that it took to encode them."""
+    """Return what each student keeps of the teacher on sentences, and the seconds that it took to encode them.
+
+    Raises:
+        InputError: there is a single sentence, or none: neighbours are compared.
+    """
+    if len(sentences) < 2:
+        raise InputError(
+            f"students are compared by the neighbours of sentences: it takes 2 or more, got {len(sentences)}"
+        )
     held = HeldOut(teacher.encode(sentences, progress=progress))
     rows = []
     for student in students:

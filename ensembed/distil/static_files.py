@@ -56,10 +56,15 @@ def static_files(
     }
 
 
+def check_precision(precision: str) -> None:
+    """Raise an InputError if vectors cannot be stored in this precision."""
+    if precision not in PRECISIONS:
+        raise InputError(f"precision is {' or '.join(PRECISIONS)}, not {precision!r}")
+
+
 def stored_vectors(vectors: NDArray[np.float32], precision: Precision) -> dict[str, NDArray[Any]]:
     """Return the tensors that hold the vectors [V, d] in a precision."""
-    if precision not in PRECISIONS:
-        raise InputError(f"precision is {', '.join(PRECISIONS)}, not {precision!r}")
+    check_precision(precision)
     # Vectors are scaled to the same mean length: float16 has no digits for very small or large ones, cosines no scale.
     length = float(np.sqrt(np.square(vectors.astype(np.float64)).sum(axis=1).mean())) or 1.0
     vectors = (vectors / length).astype(np.float32)

@@ -14,6 +14,7 @@ from ensembed.support.text_tables import markdown_table
 from ensembed.support.version import __version__
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~#$&])")
+_FOLDERS = re.compile(r"=[~.]{0,2}/(?:[^&/]*/)*(?=[^&])")  # of a path in an option
 _UNKNOWN = "not known here"
 _MEANING = """\
 On held-out sentences of the corpus, without labels. Overlap: the part of a sentence's ten nearest under the teacher
@@ -59,11 +60,19 @@ def teacher_facts(source: Encoder | Path) -> dict[str, Any]:
 
 
 def shown_name(name: str) -> str:
-    """Return an encoder's name for others: without a password, of a path on this machine only the last part."""
-    scheme, colon, place = without_password(name).partition(":")
-    if colon and "/" in place and not place.startswith("//") and Path(place.partition("?")[0]).expanduser().exists():
-        return f"{scheme}:{Path(place).name}"
-    return Path(name).name if not colon and "/" in name else without_password(name)
+    """Return an encoder's name for others: without a password, of a path on this machine only the last part.
+
+    Example:
+        >>> shown_name("minilm?query_prefix=a/b"), shown_name("words:words.txt?corpus=/home/me/corpus.txt")
+        ('minilm?query_prefix=a/b', 'words:words.txt?corpus=corpus.txt')
+    """
+    whole, mark, options = without_password(name).partition("?")
+    scheme, colon, place = whole.partition(":")
+    if not colon:
+        whole = Path(whole).name
+    elif "/" in place and not place.startswith("//") and Path(place).expanduser().exists():
+        whole = f"{scheme}:{Path(place).name}"
+    return whole + mark + _FOLDERS.sub("=", options)
 
 
 def licence_of(name: str) -> str:

@@ -105,6 +105,8 @@ def open_student(
     for name in ("start", "tokenizer"):
         if getattr(plan, name) is not None:
             raise InputError(f"{name} is for static students; {plan.student!r} starts from its own weights")
+    if plan.precision != "float32":
+        raise InputError(f"precision={plan.precision!r} is for static students; {plan.student!r} is stored in float32")
     return BertSource(plan, threads=threads, progress=progress)
 
 

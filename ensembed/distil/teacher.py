@@ -79,10 +79,15 @@ def teacher_vectors(source: Encoder | Path, corpus: Corpus, store: ViewStore, ho
     try:
         array = map_npy(source)
     except (OSError, ValueError) as error:
-        raise InputError(f"{source} cannot be read as vectors: {error}; `ensembed encode --out` writes them") from error
+        raise unreadable(source, error) from error
     if array.ndim != 2 or array.dtype.kind != "f" or len(array) != len(corpus):
         raise InputError(
             f"{source} holds {array.dtype} of shape {array.shape}; the corpus has {len(corpus)} sentences: a row of "
             "floats for each was expected, in the same order"
         )
     return array
+
+
+def unreadable(source: object, error: Exception) -> InputError:
+    """Return the error for a file of vectors that cannot be read."""
+    return InputError(f"{source} cannot be read as vectors: {error}; `ensembed encode --out` writes them")

@@ -114,7 +114,7 @@ class Auto(MomentMethod):
                 scale = np.eye(dims[j], dtype=np.float32) * np.float32(placements[j].scale)
                 last = Layer(scale, np.zeros(dims[j], np.float32))
                 projections[j] = Network((first, last), "unit", placements[j].start)
-        meta = Meta(self.to_json(), dim, tuple(projections), self.normalize)
+        meta = Meta(self.to_json(), dim, tuple(projections), self.normalize, rows=views[0].shape[0])
         return meta if self.dim is None else self._shortened(meta, passes.moments([MetaRows(meta, views)], how))
 
     def solve(self, moments: Moments, dims: Sequence[int]) -> Meta:

@@ -109,6 +109,8 @@ def fit_map(
     assert best is not None  # noqa: S101 - there is a kind
     _, kind, Z = best
     regions = nearest_region(X, find_regions(X, _UNLIKE))
+    if (regions == regions[0]).all():  # all rows point one way: none of them are unlike the others
+        regions = folds
     apart = _Crossed(X, Y, regions, kind.regions, how).translate(kind)
     how.progress("map", len(kinds) + 1, len(kinds) + 1)
 

@@ -121,10 +121,11 @@ class Blend(MapKind):
 class Canonical(MapKind):
     """A rotation between both views whitened (CCA): `W = C_xx^(-1/2) U R^p V' C_yy^(1/2)`, R the correlations.
 
-    With p = 1 it is ridge regression; with p < 1 directions in which the views agree less are shortened less.
+    The inverse roots are those of C + s I. With p = 1 and s near 0 it is least squares; with p < 1 directions in which
+    the views agree less are shortened less.
 
     Args:
-        strength: what is added to the variances before they are whitened, as a part of their mean.
+        strength: s, as a part of the mean variance of each view.
         power: p.
 
     Reference: Hotelling 1936.

@@ -64,13 +64,16 @@ class GCCA(MomentMethod):
         if not (is_number(self.tau) and self.tau >= 0):
             raise InputError(f"tau must be a number that is not negative, not {self.tau!r}")
 
+    def check(self, dims: Sequence[int]) -> None:
+        """Refuse a single member, too."""
+        super().check(dims)
+        _check_members(CountedMembers.of("equal" if self.weights == "reliability" else self.weights, dims))
+
     def solve(self, moments: Moments, dims: Sequence[int]) -> Meta:
         """Return the meta-embedding of views of these dimensions whose concatenation has these moments."""
         counted = CountedMembers.of(self.weights, dims)
+        _check_members(counted)
         moments, dims = counted.moments(moments), counted.dims
-        if len(dims) < 2:
-            left = " whose weight is not 0" if len(counted.all_dims) > 1 else ""
-            raise ViewError(f"gcca correlates views with each other and needs at least two{left}; use svd for one")
         d = int(self.dim or max(dims))
         columns = column_slices(dims)
         if moments.device is not None and all(moments.varies(place) for place in columns):
@@ -108,6 +111,12 @@ class GCCA(MomentMethod):
         """Return the meta-embedding of the eigenvectors theta [D, d]: weighted, signs fixed."""
         projections = counted.centred(theta, moments.mean)
         return Meta(self.to_json(), theta.shape[1], projections, self.normalize, rho, moments.n)
+
+
+def _check_members(counted: CountedMembers) -> None:
+    if len(counted.members) < 2:
+        left = " whose weight is not 0" if len(counted.all_dims) > 1 else ""
+        raise ViewError(f"gcca correlates views with each other and needs at least two{left}; use svd for one")
 
 
 def positive(rho: Array64) -> int:

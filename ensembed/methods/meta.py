@@ -330,6 +330,10 @@ class Local(Projection):
             self, matrices=(self.matrices @ V).astype(np.float32), biases=(self.biases @ V).astype(np.float32)
         )
 
+    def shifted(self, vector: NDArray[Any]) -> Local:
+        """Return the maps that add a vector to every row: the parts of the regions are 1 together."""
+        return replace(self, biases=(self.biases + vector).astype(np.float32))
+
     def saved(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
         """Return the number of regions and the sharpness; the centres and the maps."""
         tensors = {"centres": self.centres, "matrices": self.matrices, "biases": self.biases}
@@ -404,8 +408,11 @@ class Meta(Shown):
         """The places of the views that the vectors depend on: all but those of weight 0."""
         return tuple(j for j, projection in enumerate(self.projections) if projection.scale)
 
-    def transform(self, views: Sequence[Any]) -> FloatArray:
-        """Return vectors [n, d] of row-aligned views [n, d_j], row by row; a view that is None is left out."""
+    def transform(self, views: Sequence[Any], *, first: int = 0) -> FloatArray:
+        """Return vectors [n, d] of row-aligned views [n, d_j], row by row; a view that is None is left out.
+
+        Errors count the rows from `first` on: the views may be a part of larger ones.
+        """
         if len(views) != len(self.projections):
             raise ViewError(f"this meta-embedding takes {len(self.projections)} views, got {len(views)}")
         present = [j for j, view in enumerate(views) if view is not None]
@@ -428,7 +435,7 @@ class Meta(Shown):
             finite = np.isfinite(done).all(axis=1)
             if not finite.all():
                 bad = int(np.argmin(finite))
-                raise ViewError(non_finite([block[bad : bad + 1] for block in blocks], row + bad, present))
+                raise ViewError(non_finite([block[bad : bad + 1] for block in blocks], first + row + bad, present))
         return result
 
     def update(self, digest: hashlib._Hash) -> None:
@@ -485,13 +492,13 @@ class Meta(Shown):
             return None
         if self.leading is None:
             # The first columns of one member alone are the member's own choice, as for a Matryoshka model.
-            if len(self.counted) == 1 and not self.projections[self.counted[0]].layers:
+            if len(self.counted) == 1 and isinstance(self.projections[self.counted[0]], Placement):
                 return None
             raise DimensionError(
                 f"cannot truncate to {k} dimensions: the first {k} of {self.dim} are not the best ones, and this model "
                 "does not know its leading directions, because it was fitted without sentences or by ensembed 0.1, or "
-                f"because it predicts members; fit it again on some thousand sentences, or with dim={k}, which svd, "
-                "gcca and auto take"
+                f"because it predicts members or translates; fit it again on some thousand sentences, or with dim={k}, "
+                f"which svd, gcca and auto take, or translate to TARGET?truncate_dim={k}"
             )
         known = self.leading.directions.shape[1]
         if k > known:
@@ -516,4 +523,5 @@ class MetaRows:
         return (next(view.shape[0] for view in self.views if view is not None), self.meta.dim)
 
     def __getitem__(self, rows: slice, /) -> FloatArray:
-        return self.meta.transform([None if view is None else np.asarray(view[rows]) for view in self.views])
+        views = [None if view is None else np.asarray(view[rows]) for view in self.views]
+        return self.meta.transform(views, first=rows.indices(self.shape[0])[0])

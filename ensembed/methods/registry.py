@@ -85,8 +85,9 @@ def make_method(name: str, **parameters: Any) -> Method:  # noqa: ANN401 - each 
     """
     methods = all_methods()
     if name not in methods:
-        classes = {kind.__name__.lower(): short for short, kind in methods.items()}
-        name = classes.get(name.lower(), name)
+        others = {kind.__name__.lower(): short for short, kind in methods.items()}
+        others |= {short.lower(): short for short in methods}
+        name = others.get(name.lower(), name)
     if name in UNUSABLE:
         raise InputError(UNUSABLE[name])
     if name not in methods:

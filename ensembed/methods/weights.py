@@ -40,7 +40,8 @@ def checked_weights(weights: object) -> Weights:
                 return word
     elif (
         isinstance(weights, (Sequence, np.ndarray))
-        and np.ndim(weights) == 1
+        and not isinstance(weights, bytes)
+        and getattr(weights, "ndim", 1) == 1
         and all(isinstance(weight, (int, float, np.integer, np.floating)) for weight in weights)
     ):
         with suppress(OverflowError):  # a whole number beyond floating point

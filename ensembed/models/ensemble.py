@@ -23,14 +23,15 @@ from ensembed.errors import EncoderError, EnsembedError, InputError, MissingErro
 from ensembed.fetch.catalog import require_pulled
 from ensembed.methods import Auto, Meta, Method, make_method
 from ensembed.methods.method import SAMPLE
-from ensembed.methods.prediction import LEAST_ROWS, Predictor, fit_predictor
+from ensembed.methods.prediction import LEAST_ROWS, MOST_COLUMNS, Predictor, fit_predictor
 from ensembed.methods.weights import CountedMembers
 from ensembed.models.named_ensembles import ENSEMBLES, split_names
-from ensembed.models.saved_model import SavedModel, write_model
+from ensembed.models.saved_model import SavedModel, split_model_name, write_model
 from ensembed.models.saved_translation import Translation
 from ensembed.models.tuning import LabelledPairs, Labels, tune_method
 from ensembed.numerics.pass_options import Pass
 from ensembed.numerics.row_matrices import Views
+from ensembed.support.checks import is_number
 from ensembed.support.machine import blas_threads
 from ensembed.support.progress import Progress, Schedule, silent
 from ensembed.support.shown_objects import Facts, Shown
@@ -48,7 +49,10 @@ WITHOUT: Mapping[Missing, str] = {"drop": "going on without", "predict": "predic
 """What a warning says, before the name of a missing member, that the model does."""
 _SHORTER = (32, 64, 128, 256, 512, 768)  # dimensions at which a fit says what truncated vectors keep
 _KEPT_ROWS = 2000  # sentences among which the nearest are looked for
-NO_PREDICTOR = f"it was fitted on fewer than {LEAST_ROWS} sentences, by an older version, or has one member"
+NO_PREDICTOR = (
+    f"it was fitted on fewer than {LEAST_ROWS} sentences, with a method or weights that need none (conc, avg), or by "
+    f"an older version, or it has one member, or more than {MOST_COLUMNS:,} columns"
+)
 """Why a model cannot predict members."""
 
 
@@ -186,7 +190,7 @@ def _method_of(method: object, parameters: Mapping[str, Any]) -> Method:
         InputError: it is no method, or an object with parameters beside it.
     """
     if method is None or isinstance(method, str):
-        return make_method(method or Auto.name, **parameters)
+        return make_method(Auto.name if method is None else method, **parameters)
     if not isinstance(method, Method):
         raise InputError(f"a method is a name such as 'gcca' or an object such as GCCA(dim=512), not {method!r}")
     given = ", ".join(f"{name}=…" for name in parameters)
@@ -256,11 +260,11 @@ class MetaEncoder(Encoder):
             raise InputError(f"missing is 'error', 'drop' or 'predict', not {missing!r}")
         if missing == "predict" and predictor is None:
             raise InputError(
-                f"this model cannot predict a missing member: {NO_PREDICTOR}; fit it again on more sentences, or take "
-                "missing='drop'"
+                f"this model cannot predict a missing member: {NO_PREDICTOR}; fit it again on more sentences with "
+                "auto, or take missing='drop'"
             )
-        if time_limit is not None and not time_limit > 0:
-            raise InputError(f"time_limit is a number of seconds above 0, not {time_limit!r}")
+        if time_limit is not None and not (is_number(time_limit) and 0 < time_limit <= threading.TIMEOUT_MAX):
+            raise InputError(f"time_limit is a number of seconds above 0, not {time_limit!r}; None is no limit")
         self.predictor = predictor
         self.translation = translation
         self.time_limit = time_limit
@@ -455,7 +459,7 @@ class MetaEncoder(Encoder):
         """Return the meta-encoder of the k leading dimensions, see `Meta.truncate`; it cannot predict members."""
         if self.missing == "predict":
             raise InputError("a shortened model cannot predict missing members: load it with missing='drop'")
-        name = f"{self._name}?truncate_dim={k}"
+        name = f"{split_model_name(self._name)[0]}?truncate_dim={k}"
         return self._changed(meta=self.meta.truncate(k), name=name, predictor=None, translation=None)
 
     def shorten(self, vectors: FloatArray, k: int) -> FloatArray:

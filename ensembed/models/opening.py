@@ -32,7 +32,7 @@ from ensembed.errors import (
     ModelError,
     UnknownEncoderError,
 )
-from ensembed.models.ensemble import NO_PREDICTOR, WITHOUT, Ensemble, MetaEncoder, Missing
+from ensembed.models.ensemble import MISSING, NO_PREDICTOR, WITHOUT, Ensemble, MetaEncoder, Missing
 from ensembed.models.saved_model import CONFIG, is_model, read_model, split_model_name
 from ensembed.support.checks import did_you_mean
 from ensembed.support.progress import Progress, silent
@@ -198,11 +198,13 @@ def load(
         is_there = os.path.exists(folder)  # noqa: PTH110 - False if no file can have the name
         if not is_there and (folder.startswith(HUB) or not has_members):
             return open_model(UntrustedName(given), **opening)
+    if missing not in MISSING:  # before a member fails, for which there would be no word
+        raise InputError(f"missing is 'error', 'drop' or 'predict', not {missing!r}")
     saved = read_model(Path(folder))
     if missing == "predict" and saved.predictor is None:
         raise ModelError(
-            f"{folder} cannot predict a missing member: {NO_PREDICTOR}; fit it again on more sentences, or take "
-            "missing='drop' (--missing drop)"
+            f"{folder} cannot predict a missing member: {NO_PREDICTOR}; fit it again on more sentences with auto, "
+            "or take missing='drop' (--missing drop)"
         )
     moved = _replacements(folder, [spec.name.text for spec in saved.members], encoders) if encoders else {}
     members: list[Encoder] = []

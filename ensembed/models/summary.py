@@ -64,8 +64,8 @@ def summary(model: MetaEncoder) -> list[list[str]]:
         recall = model.translation.figures["translated"].recall_10
         rows.append(["gives", f"vectors of {model.translation.target.name.text}: recall@10 {recall}"])
     if model.predictor is not None:
-        pairs = zip(encoders, model.predictor.agreements, strict=True)
-        kept = [f"{encoder.spec.name} {predicted:.2f} ({dropped:.2f})" for encoder, (dropped, predicted) in pairs]
+        pairs = [(encoders[j], *model.predictor.agreements[j]) for j in meta.counted]
+        kept = [f"{encoder.spec.name} {predicted:.2f} ({dropped:.2f})" for encoder, dropped, predicted in pairs]
         rows.append(["without", "one member, neighbours kept predicted (dropped): " + ", ".join(kept)])
     if meta.spectrum is not None:
         if kind.signed_spectrum:

@@ -17,7 +17,7 @@ from ensembed.encoders.names_and_consent import Trust
 from ensembed.errors import InputError
 from ensembed.methods.encoder_map_fitting import FittedMap, fit_map
 from ensembed.methods.encoder_maps import KINDS, MapKind
-from ensembed.methods.meta import Meta
+from ensembed.methods.meta import Local, Meta
 from ensembed.models.ensemble import Ensemble, MetaEncoder
 from ensembed.models.model_vectors import model_vectors
 from ensembed.models.opening import ModelLike, open_model
@@ -91,6 +91,15 @@ def translate(
     given, wanted = (open_model(model, threads=threads, trust=trust, progress=progress) for model in (source, target))
     if given.spec.key == wanted.spec.key:
         raise InputError(f"{given.spec.name!r} and {wanted.spec.name!r} are the same model: there is nothing to map")
+    if isinstance(given, MetaEncoder):
+        # Its vectors are not scaled to length one, and the map is linear: then both are one matrix for each member.
+        linear = [kind for kind in kinds if kind.regions == 1]
+        if kinds and not linear:
+            raise InputError(
+                f"maps with regions are for single encoders, not for a meta-encoder such as {given.spec.name!r}: name "
+                "another kind (kinds=, --kind)"
+            )
+        kinds = linear
     corpus = sentences if isinstance(sentences, Corpus) else as_corpus(sentences)
     rows = sample_rows(len(corpus), corpus, sample, 0)
     if len(rows) < len(corpus):
@@ -99,11 +108,7 @@ def translate(
     X, Y = np.asarray(source_view[:]), np.asarray(target_view[:])
     with blas_threads(threads):
         how = Pass(threads=threads, device=device, progress=progress)
-        if isinstance(given, MetaEncoder):
-            # Its vectors are not scaled to length one, and the map is linear: then both are one matrix for each member.
-            fitted = fit_map(X, Y, kinds=[kind for kind in kinds if kind.regions == 1], how=how)
-        else:
-            fitted = fit_map(unit_rows(X), Y, kinds=kinds, how=how)
+        fitted = fit_map(X if isinstance(given, MetaEncoder) else unit_rows(X), Y, kinds=kinds, how=how)
     ensemble, meta = _composed(given, fitted, wanted)
     # The vectors by which texts unlike the sample are recognised: of a meta-encoder, those of its first member.
     seen = X
@@ -125,7 +130,10 @@ def _composed(source: Encoder, fitted: FittedMap, target: Encoder) -> tuple[Ense
     layer = fitted.projection.layers[0]  # only linear kinds were tried
     projections = [projection.onto(layer.matrix.astype(np.float64)) for projection in before.projections]
     first = before.counted[0]
-    projections[first] = projections[first].as_network(target.dim).shifted(layer.bias)
+    shifting = projections[first]
+    if not isinstance(shifting, Local):  # which is no network, but can be shifted itself
+        shifting = shifting.as_network(target.dim)
+    projections[first] = shifting.shifted(layer.bias)
     meta = Meta(facts | {"of": dict(before.method)}, target.dim, tuple(projections), before.normalize, rows=fitted.rows)
     return source.ensemble, meta
 

@@ -85,7 +85,10 @@ class LabelledPairs:
         for i, value in enumerate(values):
             if not isinstance(value, (int, float, np.integer, np.floating)):  # numpy would read text as numbers
                 raise InputError(f"the score of labelled pair {i} is not a number: {shorten(value)}")
-        scores = np.array(values, np.float64)
+        try:
+            scores = np.array(values, np.float64)
+        except OverflowError as error:  # a whole number beyond floating point
+            raise InputError(f"a score of the labelled pairs is too large: {error}") from error
         if not len(scores) == len(texts1) == len(texts2):
             raise InputError(
                 f"there are {len(scores)} scores, {len(texts1)} first and {len(texts2)} second texts: every labelled "

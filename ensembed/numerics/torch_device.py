@@ -177,6 +177,8 @@ def _blocks(torch: Any, views: Views, where: Any) -> Iterator[tuple[int, list[An
         if isinstance(view, TensorMatrix):
             return view.tensor[start : start + _BLOCK]
         block = np.ascontiguousarray(view[start : start + _BLOCK])
+        if len(block) != min(_BLOCK, n - start):
+            raise ViewError(f"view {j} has {n} rows by its shape, but ends at row {start + len(block)}")
         known = block.dtype in (np.float32, np.float64, np.float16)
         # torch warns of read-only arrays: a block inside one shard is copied.
         return torch.from_numpy(block.astype(block.dtype if known else np.float64, copy=not block.flags.writeable))

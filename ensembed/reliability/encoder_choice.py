@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ensembed.errors import InputError
 from ensembed.reliability.agreement import weight_factors
 from ensembed.reliability.trust_estimate import CONFIDENCE, Reliability
+from ensembed.support.checks import check_whole
 
 Matrix64 = NDArray[np.float64]
 
@@ -82,8 +83,9 @@ def choose(
         budget: the largest cost of an ensemble.
 
     Raises:
-        InputError: no encoder is within the budget, or there are too many subsets.
+        InputError: no encoder is within the budget, there are too many subsets, or `members` is no number of members.
     """
+    check_whole("members", members, 1)
     live = [j for j, name in enumerate(estimate.names) if name not in estimate.mute and estimate.copies[j] == j]
     place = {j: k for k, j in enumerate(live)}
     standing = estimate.standings[np.ix_(live, live)]

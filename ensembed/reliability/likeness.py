@@ -201,7 +201,7 @@ class _UnitRows:
 def _chosen(among: NDArray[np.integer[Any]] | None, n: int) -> NDArray[np.int64]:
     """Return the numbers of the rows to use, checked."""
     rows = np.arange(n) if among is None else np.asarray(among)
-    if rows.ndim != 1 or rows.dtype.kind not in "iu":
+    if rows.ndim != 1 or (len(rows) and rows.dtype.kind not in "iu"):  # numpy takes an empty list for floats
         raise InputError(f"among is a list of row numbers, not {rows.dtype} of shape {rows.shape}")
     rows = rows.astype(np.int64)
     if len(rows) and (rows[0] < 0 or rows[-1] >= n or not (np.diff(rows) > 0).all()):

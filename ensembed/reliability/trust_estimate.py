@@ -206,6 +206,8 @@ def reliability(
         check_whole(name, value, 1)
     check_whole("rows", rows, LEAST_ROWS)
     check_whole("seed", seed, 0)
+    if needed is not None:
+        check_whole("needed", needed, 0)
     sample = sample_rows(checked[0].shape[0], sentences, rows, seed)
     if J > 1 and len(sample) < LEAST_ROWS:
         raise InputError(

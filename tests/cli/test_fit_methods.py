@@ -133,7 +133,7 @@ def test_what_is_the_autoencoder_s_is_refused_for_gcca(
             2,
             "--solver moments is for --loss mse, --hidden-layers 0, --kind cross and no --view-",
         ),
-        (["--kind", "decoupled", "--dim", "5"], 1, "--kind decoupled splits --dim 5 among 2 views"),
+        (["--kind", "decoupled", "--dim", "5"], 2, "--kind decoupled splits --dim 5 among 2 views"),
         (["--device", "abacus"], 1, "there is no device 'abacus' here"),
         (["--precision", "tf32"], 1, "is for CUDA devices"),
     ],

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from ensembed.distil.distillation import compare_students
 from ensembed.distil.fidelity import NEAR, NEIGHBOURS, HeldOut
+from ensembed.encoders import DemoEncoder
+from ensembed.errors import InputError
 
 RANDOM = np.random.default_rng(0)
 TARGETS = RANDOM.standard_normal((60, 8)).astype(np.float32)
@@ -45,3 +50,9 @@ def test_a_perfect_student_and_a_mute_one() -> None:
 
 def test_few_sentences_have_fewer_neighbours() -> None:
     assert HeldOut(TARGETS[:5]).fidelity(TARGETS[:5]).overlap == 1
+
+
+@pytest.mark.parametrize("sentences", [[], ["a sentence"]])
+def test_one_sentence_has_no_neighbours_to_compare(sentences: list[str]) -> None:
+    with pytest.raises(InputError, match=f"it takes 2 or more, got {len(sentences)}"):
+        compare_students(DemoEncoder(), [DemoEncoder()], sentences, clock=time.perf_counter)

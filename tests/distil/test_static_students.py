@@ -18,9 +18,10 @@ from ensembed.corpora.corpus import ListCorpus
 from ensembed.distil.distil_job import Job, decode, encode, seal
 from ensembed.distil.distillation import Plan, distil, prepare, save_trained
 from ensembed.distil.static_files import save_folder
+from ensembed.distil.student_card import shown_name
 from ensembed.distil.student_training import train, write_trained
-from ensembed.encoders import open_encoder
-from ensembed.errors import DimensionError, InputError, ModelError, TrainingError
+from ensembed.encoders import DemoEncoder, open_encoder
+from ensembed.errors import DimensionError, EncoderError, InputError, ModelError, TrainingError
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.support.checks import sha256_of
 from ensembed.testing import files_of
@@ -274,6 +275,7 @@ def test_plans_that_cannot_be(tmp_path: Path, store: ViewStore) -> None:
         (Plan(start=("none",)), "needs a tokenizer"),
         (Plan(student="wordllama"), "a student is `static`, or a BERT"),
         (Plan(student="minilm", start=("none",)), "start is for static students"),
+        (Plan(student="minilm", precision="int8"), "precision='int8' is for static students"),
     ]:
         with pytest.raises(InputError, match=problem):
             distil(TEACHER, CORPUS, plan, out, store=store)
@@ -285,10 +287,36 @@ def test_plans_that_cannot_be(tmp_path: Path, store: ViewStore) -> None:
         for value in (wrong, float("nan"), "0.5"):
             with pytest.raises(InputError, match=f"{name} must be a number .* not {value!r}"):
                 small_plan(tmp_path, **{name: value})
+    for name, value in (("start", "minilm"), ("leading", 8)):
+        with pytest.raises(InputError, match=rf"{name} is a list, not .*: write \({value!r},\)"):
+            small_plan(tmp_path, **{name: value})
+    with pytest.raises(InputError, match="precision is float32 or float16 or int8, not 'int4'"):
+        small_plan(tmp_path, precision="int4")
+    for missing in (tmp_path / "nothing.npy", tmp_path):
+        with pytest.raises(InputError, match="cannot be read as vectors"):
+            distil(missing, CORPUS, small_plan(tmp_path), out, store=store)
+    unknown = ListCorpus([chr(0x4E00 + i) for i in range(150)])
+    with pytest.raises(InputError, match="the student's tokenizer knows no token in the 150 sentences"):
+        distil(TEACHER, unknown, small_plan(tmp_path), out, store=store)
+    assert not any((tmp_path / "store" / "training").glob("*/job.json"))
+    with pytest.raises(EncoderError, match=r"there is no .*config\.json: name the folder of a BERT"):
+        distil(TEACHER, CORPUS, Plan(student=f"st:{tmp_path}"), out, store=store)
+    tokenizer: Any = str(tmp_path / "tokenizer.json")
+    assert Plan(tokenizer=tokenizer) == Plan(tokenizer=Path(tokenizer))
+    for nameless in (Path(), Path("..")):
+        with pytest.raises(ModelError, match="the current folder is in it"):
+            distil(TEACHER, CORPUS, small_plan(tmp_path), nameless, store=store, force=True)
     out.mkdir()
     (out / "config.json").write_text("{}")
     with pytest.raises(ModelError, match="it holds other files"):
         distil(TEACHER, CORPUS, small_plan(tmp_path), out, store=store, force=True)
+
+
+def test_a_dim_that_is_not_given_is_what_the_teacher_supports(tmp_path: Path, store: ViewStore) -> None:
+    wide = DemoEncoder(dim=300)  # whose vectors of so few words vary in fewer dimensions
+    facts = prepare(wide, CORPUS, small_plan(tmp_path, dim=None, start=["none"]), tmp_path / "job", store=store).facts
+    with pytest.raises(DimensionError, match=f"vary in {facts['dim']} dimensions: dim=300 is too many"):
+        prepare(wide, CORPUS, small_plan(tmp_path, dim=300), tmp_path / "other", store=store)
 
 
 def test_targets_keep_their_directions() -> None:
@@ -312,3 +340,11 @@ def test_patience_stops_early(tmp_path: Path, store: ViewStore) -> None:
     plan = small_plan(tmp_path, epochs=40, learning_rate=1e-9, patience=2)
     result = distil(TEACHER, CORPUS, plan, tmp_path / "out", store=store, threads=1).result
     assert result["facts"]["steps"] < 40 * 7 / 2
+
+
+def test_a_card_names_files_of_this_machine_without_their_folders(tmp_path: Path) -> None:
+    (tmp_path / "words.txt").touch()
+    name = f"words:{tmp_path}/words.txt?pooling=sif&corpus={tmp_path}/corpus.txt"
+    assert shown_name(name) == "words:words.txt?pooling=sif&corpus=corpus.txt"
+    assert shown_name("st:org/model?prompt=a/b") == "st:org/model?prompt=a/b"
+    assert shown_name("folder/model?truncate_dim=8") == "model?truncate_dim=8"

@@ -74,6 +74,25 @@ def test_a_student_learns_and_opens_everywhere(bert: Path, tmp_path: Path) -> No
     assert (tmp_path / "own" / "model.onnx").read_bytes() == b"the user's own graph"
 
 
+@pytest.mark.parametrize("padding", ["<pad>", "nothing"])
+def test_a_student_of_a_bert_with_other_special_tokens_pads_sentences(padding: str, bert: Path, tmp_path: Path) -> None:
+    """Multilingual BERTs have RoBERTa's tokens: padding with BERT's is a token beyond their vocabulary."""
+    other = shutil.copytree(bert, tmp_path / "other")
+    names = {"[PAD]": padding, "[UNK]": "<unk>", "[CLS]": "<s>", "[SEP]": "</s>"}
+    for file in (other / "tokenizer.json", other / "tokenizer_config.json"):
+        text = file.read_text()
+        for old, new in names.items():
+            text = text.replace(old, new)
+        file.write_text(text)
+    out, plan = tmp_path / "out", Plan(student=f"st:{other}", **{**PLAN, "epochs": 1})
+    distil(TEACHER, CORPUS, plan, out, store=ViewStore(tmp_path / "store"), threads=1)
+    encoder, texts = open_encoder(f"st:{out}"), ["a man", "two dogs run so a guitar in the snow"]
+    alone = np.vstack([encoder.encode([text]) for text in texts])
+    assert cosines(encoder.encode(texts), alone).min() > 1 - 1e-5
+    about = json.loads((out / "tokenizer_config.json").read_text())
+    assert [about[f"{role}_token"] for role in ("pad", "unk", "cls", "sep")] == list(names.values())
+
+
 def test_an_interrupted_training_goes_on_to_the_same_bits(bert: Path, tmp_path: Path) -> None:
     plan, store = Plan(student=f"st:{bert}", **{**PLAN, "epochs": 2}), ViewStore(tmp_path / "store")
     whole = train(prepare(TEACHER, CORPUS, plan, tmp_path / "whole", store=store), threads=1)

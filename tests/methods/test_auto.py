@@ -15,6 +15,7 @@ from ensembed.methods.meta import Network
 from ensembed.numerics.moments import Moments
 from ensembed.reliability import reliability
 from ensembed.reliability.sufficiency import SoftWhitening
+from ensembed.reliability.trust_estimate import sample_rows
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -149,3 +150,18 @@ def test_what_cannot_be_whitened() -> None:
 def test_it_has_no_knobs_to_turn() -> None:
     assert Auto() == Auto(dim=None, weights="reliability")
     assert Auto().to_json() == {"name": "auto", "dim": None, "weights": "reliability"}
+
+
+def test_a_row_that_no_whitening_was_estimated_on_is_named_by_its_number() -> None:
+    views = make_views(12_000, (4, 3))
+    sampled = sample_rows(12_000, None, 10_000, 0)
+    bad = next(row for row in range(9_000, 12_000) if row not in sampled)
+    views[1][bad] = np.nan
+    with pytest.raises(ViewError, match=f"view 1 holds NaN or Inf in row {bad};"):
+        Auto(dim=3, weights=(1.0, 0.5), whitened=(1,)).fit(views)
+
+
+def test_rows_are_counted_if_only_whitenings_were_estimated_on_them() -> None:
+    views = make_views(60, (6, 4))
+    assert Auto(weights=(1.0, 0.5), whitened=(1,)).fit(views).rows == 60
+    assert Auto(weights=(1.0, 0.5)).fit(views).rows == 0

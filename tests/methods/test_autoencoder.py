@@ -129,6 +129,8 @@ def test_dimensions_that_are_not_given_are_those_of_the_largest_view() -> None:
 def test_a_dimension_that_cannot_be_split_is_refused(kind: str) -> None:
     with pytest.raises(InputError, match=f"kind='{kind}' splits dim=7 among 3 views: choose a multiple of that"):
         Autoencoder(dim=7, kind=kind).fit(_views())  # type: ignore[arg-type] # one of the words it takes
+    with pytest.raises(InputError, match="splits dim=7 among 2 views"):  # before anything is encoded
+        Autoencoder(dim=7, kind=kind, weights=(1, 0, 1)).check((6, 5, 4))  # type: ignore[arg-type] # as above
 
 
 def test_the_vectors_are_those_of_the_encoders_summed() -> None:

@@ -59,6 +59,12 @@ def test_the_kinds_between_have_their_neighbours_as_limits() -> None:
     np.testing.assert_allclose(solved(Blend(0.03, 0.0), X, Y), solved(Procrustes(), X, Y), atol=1e-6)
     np.testing.assert_allclose(solved(ReducedRank(0.03, E), X, Y), solved(Ridge(0.03), X, Y), atol=1e-5)
     np.testing.assert_allclose(solved(Canonical(1e-9, 1.0), X, Y), solved(Ridge(1e-9), X, Y), atol=1e-4)
+    x, y = X.astype(float) - X.mean(0, float), Y.astype(float) - Y.mean(0, float)
+    (wx, Vx), (wy, Vy) = np.linalg.eigh(x.T @ x / N), np.linalg.eigh(y.T @ y / N)
+    back, forth = ((V / np.sqrt(w + 0.3 * w.mean())) @ V.T for w, V in ((wx, Vx), (wy, Vy)))
+    U, R, Vt = np.linalg.svd(back @ (x.T @ y / N) @ forth, full_matrices=False)
+    expected = Y.mean(0, float) + x @ back @ (U * R**0.25) @ Vt @ (Vy * np.sqrt(wy)) @ Vy.T
+    np.testing.assert_allclose(solved(Canonical(0.3, 0.25), X, Y), expected, atol=1e-5)
     alike = solved(LocalRidge(0.03, 1e9, 3), X, Y)  # no region may differ from the common map
     np.testing.assert_allclose(alike, solved(Ridge(0.03), X, Y), atol=1e-3)
     assert np.linalg.matrix_rank(solved(ReducedRank(0.03, 2), X, Y) - Y.mean(0), tol=1e-3) == 2
@@ -114,6 +120,12 @@ def test_text_unlike_the_sample_is_translated_worse() -> None:
     assert fitted.kind.regions > 1
     assert fitted.unlike.recall_10.high < fitted.translated.recall_10.low
     assert fitted.translated.expected(100_000) < fitted.translated.recall_10.value
+
+
+def test_rows_that_all_point_one_way_can_be_mapped() -> None:
+    lengths = np.abs(CHANCE.standard_normal((N, 1))).astype(np.float32)
+    fitted = fit_map(lengths, np.hstack([lengths, 1 - lengths]), kinds=(Ridge(1e-6),))
+    assert fitted.unlike == fitted.translated  # there is no text unlike the others
 
 
 def test_too_few_sentences_are_an_error() -> None:

@@ -14,6 +14,7 @@ from method_views import KINDS, SHAPES, TYPES, Array, best_cut, cast, make_views
 from ensembed.errors import DimensionError, InputError, ViewError
 from ensembed.methods import GCCA, Meta
 from ensembed.methods.gcca import positive
+from ensembed.methods.weights import Weights
 from ensembed.numerics.moments import Moments
 
 SEVERAL = [(n, dims) for n, dims in SHAPES if len(dims) > 1]
@@ -167,6 +168,15 @@ def test_too_many_dimensions_are_refused_and_the_largest_named_works(
 def test_one_view_alone_cannot_correlate() -> None:
     with pytest.raises(ViewError, match="at least two"):
         GCCA().fit(make_views(20, (4,)))
+
+
+@pytest.mark.parametrize(
+    ("weights", "dims"), [("equal", (4,)), ("reliability", (4,)), ((1.0,), (4,)), ((1.0, 0.0), (4, 3))]
+)
+def test_a_single_member_is_refused_before_anything_is_encoded(weights: Weights, dims: tuple[int, ...]) -> None:
+    GCCA(weights="reliability").check((4, 3))
+    with pytest.raises(ViewError, match="at least two"):
+        GCCA(weights=weights).check(dims)
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e6])

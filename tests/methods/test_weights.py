@@ -185,6 +185,7 @@ def test_what_was_saved_before_there_were_weights_has_the_same_facts() -> None:
 
 
 NO_WEIGHTS = ["best", "1", (), (0, 0), (1, -1), (1, np.nan), (1, np.inf), 1.0, None, ("1",), (10**400, 1), np.eye(2)]
+NO_WEIGHTS += [[1, [2, 3]], np.array(1.0), b"12"]
 
 
 @pytest.mark.parametrize("weights", NO_WEIGHTS, ids=str)

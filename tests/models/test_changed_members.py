@@ -129,3 +129,4 @@ def test_representations_name_the_members() -> None:
     model = ensemble.fit(SENTENCES, SVD(dim=4))
     assert repr(model) == "MetaEncoder('svd(demo?dim=8, demo?dim=6&seed=2)', dim=4)"
     assert model.truncate(2).spec.name == "svd(demo?dim=8, demo?dim=6&seed=2)?truncate_dim=2"
+    assert model.truncate(3).truncate(2).spec == model.truncate(2).spec

@@ -104,6 +104,7 @@ def test_methods_are_accepted_by_name() -> None:
     for kind in METHODS.values():
         dim = {"dim": 4} if kind.name == "up" else {}
         assert make_method(kind.__name__, **dim) == make_method(kind.name, **dim)
+        assert make_method(kind.name.upper(), **dim) == make_method(kind.name, **dim)
     assert isinstance(make_method("autoencoder"), Autoencoder)
     assert isinstance(make_method("Auto"), Auto)
 
@@ -117,6 +118,8 @@ def test_parameters_of_a_method_stand_beside_its_name() -> None:
     np.testing.assert_array_equal(ensemble.fit(texts, dim=4, weights="equal").encode(TEXTS), automatic)
     with pytest.raises(InputError, match=r"method gcca has no parameter 'epochs'; it has: dim, tau, weights"):
         ensemble.fit(texts, "gcca", epochs=3)
+    with pytest.raises(InputError, match="there is no method ''"):
+        ensemble.fit(texts, "")
     with pytest.raises(InputError, match=r"are its own: GCCA\(dim=…\)"):
         ensemble.fit(texts, GCCA(), dim=3)
 

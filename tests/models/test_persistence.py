@@ -145,13 +145,6 @@ def test_saving_replaces_the_model_that_is_there(saved: Path) -> None:
     np.testing.assert_array_equal(load(str(saved)).encode(NEW), model.encode(NEW))
 
 
-def test_saving_needs_the_name_of_a_folder(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(saved.parent)
-    with pytest.raises(InputError, match=r"'\.' is the current folder"):
-        load(saved).save("")
-    assert not Path("config.json").exists()
-
-
 def test_saving_where_nothing_can_be_written_says_so(saved: Path) -> None:
     model = load(saved)
     for place in (saved / CONFIG, saved / CONFIG / "below"):
@@ -209,6 +202,16 @@ def test_load_refuses_a_folder_without_a_model(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("text")
     with pytest.raises(ModelError, match="is a file, and a saved model is a folder"):
         load(tmp_path / "file")
+
+
+def test_an_empty_name_is_not_the_present_folder(dense: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = load(dense)
+    monkeypatch.chdir(dense)
+    with pytest.raises(InputError, match=r"'\.' is the current folder"):
+        model.truncate(2).save("")
+    assert load(dense).dim == 3
+    model.truncate(2).save(".")
+    assert load(dense).dim == 2
 
 
 def test_tensors_and_configuration_of_two_saves_do_not_mix(saved: Path, dense: Path) -> None:

@@ -18,11 +18,12 @@ from ensembed import Ensemble, MetaEncoder, load
 from ensembed.encoders.base import Encoder
 from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.encoders.wrappers import AdjustedEncoder
-from ensembed.errors import EncoderError, InputError, ModelError
+from ensembed.errors import DimensionError, EncoderError, InputError, ModelError
 from ensembed.methods import SVD, Concat
 from ensembed.methods.encoder_maps import named_kinds
 from ensembed.models.ensemble import Missing
 from ensembed.models.saved_model import CONFIG
+from ensembed.models.summary import summary
 from ensembed.models.translation import Verdict, translate, verdict
 from ensembed.reliability.familiarity import Familiarity
 from ensembed.reliability.search_agreement import Estimate, Figure
@@ -79,6 +80,21 @@ def test_a_meta_encoder_is_translated_through_its_own_projections(model: MetaEnc
     assert projection.columns == 24
     assert made.translation is not None
     assert made.translation.figures["translated"].recall_10.value > 0.8  # the member is in the model
+
+
+def test_a_map_with_regions_is_translated_on_and_not_of_an_ensemble(model: MetaEncoder, store: ViewStore) -> None:
+    local = named_kinds("local")
+    made = translate(MEMBERS[0], MEMBERS[1], TEXTS, store=store, kinds=local)
+    again = translate(made, MEMBERS[2], TEXTS, store=store)
+    assert again.translation is not None
+    assert again.translation.figures["translated"].recall_10.value > 0.3  # by chance it would be below 0.01
+    real = DemoEncoder(8, seed=3).encode(TEXTS, normalize_embeddings=True)
+    assert (again.encode(TEXTS, normalize_embeddings=True) * real).sum(axis=1).mean() > 0.5
+    for translated in (made, again):
+        with pytest.raises(DimensionError, match=r"or translate to TARGET\?truncate_dim=4"):
+            translated.truncate(4)
+    with pytest.raises(InputError, match="maps with regions are for single encoders"):
+        translate(model, MEMBERS[0], TEXTS, store=store, kinds=local)
 
 
 @pytest.mark.parametrize("missing", ["drop", "predict"])
@@ -209,18 +225,32 @@ def test_a_member_that_fails_or_is_slow_is_predicted_from_the_others(model: Meta
     with pytest.warns(RuntimeWarning, match="still busy"):
         slow.encode(TEXTS[:3])
     assert time.monotonic() - begin < 3.0
-    with pytest.raises(InputError, match="seconds above 0"):
-        load(tmp_path / "model", time_limit=0.0)
+    for limit in (0.0, float("nan"), float("inf"), 1e12, "5"):
+        with pytest.raises(InputError, match="seconds above 0"):
+            load(tmp_path / "model", time_limit=limit)  # type: ignore[arg-type]  # wrong on purpose
+    wrong: Any = "ignore"
+    with pytest.raises(InputError, match="missing is 'error', 'drop' or 'predict', not 'ignore'"):
+        load(tmp_path / "model", missing=wrong, encoders={MEMBERS[0]: "words:/nonexistent"})
 
 
 def test_small_models_keep_the_old_format_and_cannot_predict(tmp_path: Path, store: ViewStore) -> None:
     few = Ensemble(MEMBERS).fit(TEXTS[:500], Concat(), store=store)
     few.save(tmp_path / "few")
     assert json.loads((tmp_path / "few" / CONFIG).read_text())["format"] in (1, 2)
-    with pytest.raises(ModelError, match="cannot predict a missing member"):
+    with pytest.raises(ModelError, match="cannot predict a missing member: it was fitted on fewer than 1000 sentences"):
         load(tmp_path / "few", missing="predict")
+    many = Ensemble(MEMBERS).fit(TEXTS, Concat(), store=store)
+    with pytest.raises(InputError, match=r"need none \(conc, avg\)"):  # there are sentences enough
+        MetaEncoder(**many.settings | {"missing": "predict"})
     with pytest.raises(InputError, match="cannot predict"):
         few.cheap(MEMBERS[0])
+
+
+def test_a_summary_says_what_is_kept_without_members_that_count(store: ViewStore) -> None:
+    model = Ensemble(MEMBERS).fit(TEXTS, SVD(dim=8, weights=(1, 1, 0)), store=store)
+    without = dict(summary(model))["without"]
+    assert MEMBERS[0] in without
+    assert MEMBERS[2] not in without  # whose loss changes nothing: it was said that nothing is kept
 
 
 def test_a_cheap_model_has_one_member_and_is_nearer_to_the_whole_one(model: MetaEncoder, tmp_path: Path) -> None:

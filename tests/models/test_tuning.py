@@ -223,6 +223,7 @@ def test_methods_are_offered_with_a_member_of_weight_0_and_a_short_corpus() -> N
     (SimpleNamespace(scores=range(13), sentences1="a" * 12, sentences2="b" * 12), "13 scores, 12 first and 12 second"),
     (SimpleNamespace(scores=["5"] * 12, sentences1="a" * 12, sentences2="b" * 12), "pair 0 is not a number: '5'"),
     (SimpleNamespace(scores=np.array(["5"] * 12), sentences1="a" * 12, sentences2="b" * 12), "is not a number"),
+    ([(10**400 + i, f"a {i}", "b") for i in range(12)], "a score of the labelled pairs is too large"),
     (Path("pairs.tsv"), "read by ensembed.sts.read_pairs"),
     ("pairs.tsv", "read by ensembed.sts.read_pairs"),
 ])  # fmt: skip

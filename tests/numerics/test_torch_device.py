@@ -109,6 +109,23 @@ def test_devices_that_cannot_be_used_are_refused(device: str, message: str) -> N
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+class EndsEarly:
+    """A matrix that has fewer rows than its shape says, such as a file that was cut."""
+
+    shape, dtype = (200, 3), np.dtype(np.float32)
+
+    def __getitem__(self, rows: slice) -> NDArray[Any]:
+        return np.ones((100, 3), np.float32)[rows]
+
+
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_rows_that_are_not_there_are_not_counted(device: str | None) -> None:
+    with pytest.raises(ViewError, match="view 1 has 200 rows by its shape, but ends at row 100"):
+        Moments.of_views([np.ones((200, 2)), EndsEarly()], Pass(device=device))
+    with pytest.raises(ViewError, match="view 0 has 200 rows by its shape, but ends at row 100"):
+        Moments.of_views([EndsEarly()], Pass(device=device))
+
+
 def test_training_on_a_missing_gpu_raises_an_engine_error() -> None:
     with pytest.raises(InputError, match=re.escape("device 'cuda:0': torch")):
         checked_device("cuda:0")

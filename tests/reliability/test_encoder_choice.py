@@ -57,6 +57,8 @@ def test_budget_members_and_equal_gains_bound_the_choice() -> None:
     assert choose(estimate, [5.0, 9.0, 2.0, 2.0], [4] * 4, budget=4.5).best.members == (2, 3)
     with pytest.raises(InputError, match="the cheapest, c, costs 2; raise the budget"):
         choose(estimate, [5.0, 9.0, 2.0, 3.0], [4] * 4, budget=1.0)
+    with pytest.raises(InputError, match="members must be a whole number of at least 1, not 0"):
+        choose(estimate, [1.0] * 4, [4] * 4, members=0)
 
 
 def test_copies_and_members_that_say_nothing_are_left_out() -> None:

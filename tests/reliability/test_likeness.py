@@ -251,6 +251,7 @@ def test_pairs_are_sorted_by_cka() -> None:
         ([np.ones((9, 2))] * 2, {"among": np.array([0, 1, 1, 2])}, "rise from 0 to at most 8"),
         ([np.ones((9, 2))] * 2, {"among": np.array([0, 1, 2, 9])}, "rise from 0 to at most 8"),
         ([np.ones((9, 2))] * 2, {"among": np.ones(9, bool)}, "row numbers"),
+        ([np.ones((9, 2))] * 2, {"among": []}, "at least 4 distinct sentences, got 0"),
     ],
 )
 def test_compare_refuses_bad_views_and_options(views: list[Array], options: dict[str, Any], says: str) -> None:

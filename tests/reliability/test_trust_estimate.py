@@ -326,6 +326,7 @@ def test_nan_is_reported_with_view_and_row(bad: float) -> None:
         ([_normal(0, 60, 2)] * 2, {"neighbours": 1.5}, "neighbours must be"),
         ([_normal(0, 60, 2)] * 2, {"resamples": 0}, "resamples must be"),
         ([_normal(0, 60, 2)] * 2, {"seed": -1}, "seed must be"),
+        ([_normal(0, 60, 2)] * 2, {"needed": "all"}, "needed must be a whole number of at least 0, not 'all'"),
         ([_normal(0, 60, 2), _normal(0, 61, 2)], {}, "rows must be aligned"),
     ],
 )

@@ -173,13 +173,24 @@ class Autoencoder(Method):
         """Return the members' dimensions together where the linear case is solved; training has no bound."""
         return sum(dims) if self.solved else None
 
+    def check(self, dims: Sequence[int]) -> None:
+        """Refuse a `dim` that cannot be split among these members, too."""
+        super().check(dims)
+        if self.weighting != "reliability":  # else which members will be left out is not known yet
+            self._code(CountedMembers.of(self.weights, dims))
+
+    def _code(self, counted: CountedMembers) -> int:
+        """Return the dimension d, of which `concatenated` and `decoupled` give each member the same part."""
+        d, J = int(self.dim or max(counted.dims)), len(counted.dims)
+        if self.kind in ("concatenated", "decoupled") and d % J:
+            raise InputError(f"kind={self.kind!r} splits dim={d} among {J} views: choose a multiple of that")
+        return d
+
     def combine(self, views: Views, how: Pass, passes: Passes) -> Meta:
         """Train on views, which may be larger than memory (TrainingError if it diverges), or solve the linear case."""
         rows, dims = views[0].shape[0], [view.shape[1] for view in views]
         counted = CountedMembers.of(self.weights, dims)
-        d, J = int(self.dim or max(counted.dims)), len(counted.dims)
-        if self.kind in ("concatenated", "decoupled") and d % J:
-            raise InputError(f"kind={self.kind!r} splits dim={d} among {J} views: choose a multiple of that")
+        d = self._code(counted)
         if self.solved:
             return self.solve(passes.moments(views, how), dims)
         # The training does not depend on the weights: with others, an interrupted one can be continued.

@@ -36,7 +36,7 @@ def model_vectors(
         if not some and not encode:
             raise MissingError(f"the vectors of {model.spec.name!r} are not always the same: they are not stored")
         if not some:
-            vectors.append(model.encode(list(corpus), progress=progress))
+            vectors.append(model.encode(iter(corpus), progress=progress))
         elif isinstance(model, MetaEncoder) and some != [model]:
             counted, members = model.meta.counted, range(len(model.meta.projections))
             vectors.append(MetaRows(model.meta, [next(views) if j in counted else None for j in members]))

@@ -209,6 +209,8 @@ def migrate(
         InputError: the index is too small to fit a map on, or has that model already.
     """
     check_whole("sample", sample, 1)
+    if not 0 <= least <= 1:  # no recall is below NaN
+        raise InputError(f"least is a part of the ten nearest from 0 to 1, not {least}")
     folder, out = Path(folder), Path(out)
     old = Index.open(folder, threads=threads, progress=progress, **opening)
     encoder = old.open_other(model)

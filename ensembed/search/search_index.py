@@ -29,6 +29,7 @@ from ensembed.search.exact_search import search_all_rows
 from ensembed.search.index_files import MANIFEST, Codes, Kind, Manifest, Settings, check_bytes, read_manifest
 from ensembed.search.index_input import check_ids, check_metadata, check_texts, check_vectors
 from ensembed.support.atomic_files import disk_error, make_folder, sync, why_not_writable, write_atomically
+from ensembed.support.checks import check_whole
 from ensembed.support.progress import Progress, silent
 from ensembed.support.shown_objects import Facts, Shown, short_value
 
@@ -232,6 +233,9 @@ class Index(Shown):
 
         Each batch is saved: after an interruption the same call continues.
         """
+        if limit is not None:
+            check_whole("limit", limit, 0)
+        check_whole("batch", batch, 1)
         done, last = 0, -1
         while True:
             with self.writing():  # other processes write between two batches

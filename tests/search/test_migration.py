@@ -121,6 +121,10 @@ def test_a_migrated_index_has_the_rows_and_finds_them_with_the_new_model(
     again.compact()
     assert again.is_translated(ids) == [flag and name != id_ for name, flag in flags.items()]
     left = again.facts["translated"]
+    wrong: list[dict[str, Any]] = [{"limit": -1}, {"limit": 1.5}, {"batch": 0}]
+    for settings in wrong:
+        with pytest.raises(InputError, match=f"{next(iter(settings))} must be a whole number"):
+            again.embed_translated(**settings)
     assert again.embed_translated(50) == 50
     assert again.facts["translated"] == left - 50
     again.embed_translated()
@@ -320,6 +324,8 @@ def test_a_map_that_falls_short_is_asked_about_and_nothing_is_written(tmp_path: 
         migrate(tmp_path / "old", tmp_path / "new", OLD, store=store)
     with pytest.raises(InputError, match="sample must be a whole number of at least 1, not -1"):
         migrate(tmp_path / "old", tmp_path / "new", NEW, sample=-1)
+    with pytest.raises(InputError, match="least is a part of the ten nearest from 0 to 1, not nan"):
+        migrate(tmp_path / "old", tmp_path / "new", NEW, sample=SAMPLE, store=store, least=float("nan"))
     with pytest.raises(InputError, match="sample must be a whole number of at least 1, not 0"):
         query_map(Index.open(tmp_path / "old"), NEW, sample=0)
     with pytest.raises(InputError, match="wait is a number of seconds from 0 on, not -1"):

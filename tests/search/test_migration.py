@@ -164,6 +164,26 @@ def test_an_interrupted_migration_goes_on_and_notices_that_the_old_index_has_cha
         migrate(tmp_path / "old", tmp_path / "new", NEW, sample=SAMPLE, store=store)
 
 
+def test_a_writer_that_replaces_segments_of_the_old_index_does_not_end_a_migration(
+    tmp_path: Path, store: ViewStore
+) -> None:
+    build(tmp_path / "old")
+    calls: list[int] = []
+
+    def compact_once(label: str, done: int, _total: int | None, /) -> None:
+        if label == "migrate" and done and not calls:
+            calls.append(done)
+            writer = Index.open(tmp_path / "old")
+            writer.delete(["t7"])
+            writer.compact()
+
+    new = migrate(tmp_path / "old", tmp_path / "new", NEW, sample=SAMPLE, store=store, least=0.1, progress=compact_once)
+    assert calls
+    assert "t7" not in new
+    assert len(new) == len(Index.open(tmp_path / "old"))
+    new.verify()
+
+
 def test_rows_that_come_and_go_during_an_interruption_are_as_in_the_old_index(
     tmp_path: Path, store: ViewStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

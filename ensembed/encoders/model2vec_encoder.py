@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ensembed.encoders.base import EncoderSpec
 from ensembed.encoders.model_files import read_object
-from ensembed.encoders.names_and_consent import Request, at_least, place_effects
+from ensembed.encoders.names_and_consent import Checked, Request, place_effects
 from ensembed.encoders.static_encoder import StaticEncoder, read_tensor, revision_of_tensors, tensor_names
 from ensembed.encoders.token_ids import open_tokenizer
 from ensembed.errors import EncoderError, InputError
@@ -30,6 +30,9 @@ _LAYOUTS = (
     ("config.json", ".", "embeddings"),
     ("config_sentence_transformers.json", ".", "embedding.weight"),
     ("config_sentence_transformers.json", "0_StaticEmbedding", "embedding.weight"),
+)
+_LENGTH = Checked(
+    int, range(LARGEST_LENGTH + 1).__contains__, f"a whole number from 0, for no limit, to {LARGEST_LENGTH}"
 )
 _HUB_FILES = [*(config for config, _, _ in _LAYOUTS[:2]), "model.safetensors", "tokenizer.json", "0_StaticEmbedding/*"]
 
@@ -64,7 +67,7 @@ class Model2VecEncoder(StaticEncoder):
 
 def open_model2vec(request: Request) -> Model2VecEncoder:
     """Open `model2vec:NAME-OR-PATH`, a folder or a model on the hub."""
-    options = request.options(max_length=at_least(0), revision=str)
+    options = request.options(max_length=_LENGTH, revision=str)
     folder, commit = request.path, None
     if not folder.exists():
         if not is_hub_name(request.location):

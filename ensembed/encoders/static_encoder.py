@@ -60,7 +60,7 @@ class StaticEncoder(Encoder):
                 raise EncoderError(f"encoder {name!r}: {expected}, not {array.shape}")
         if rows is not None and (rows.dtype.kind not in "iu" or rows.min(initial=0) < 0):
             raise EncoderError(f"encoder {name!r}: the mapping of tokens to rows holds something else than row numbers")
-        needed = size if rows is None else int(rows.max(initial=-1)) + 1
+        needed = size if rows is None else int(rows.max(initial=0)) + 1
         if matrix.ndim != 2 or matrix.shape[1] == 0 or len(matrix) < needed:
             problem = f"shape {matrix.shape}, but the tokenizer's vocabulary needs {needed} rows"
             raise EncoderError(f"encoder {name!r}: the vectors have {problem}; they are not of one model")

@@ -183,6 +183,7 @@ class Manifest:
         So nothing outside the folder is opened, written or deleted, whoever wrote `index.json`.
         """
         counts = [self.next_segment, self.next_key, *(file.size for file in self.files())]
+        counts += [records for records, _ in self.imports.values()]
         names = [(self.fingerprint.name, f"fingerprint(-{NUMBER})?.npy")]
         for segment in self.segments:
             counts += [segment.rows, segment.live, segment.rows - segment.live]

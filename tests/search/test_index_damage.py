@@ -223,6 +223,8 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], None]] = {
     "live": lambda facts: facts["segments"][0].update(live=41),
     "truth": lambda facts: facts.update(next_key=True),
     "segment": lambda facts: facts.update(next_segment="../x"),
+    "imported text": lambda facts: facts["imports"].update(x=["1", False]),
+    "imported less": lambda facts: facts["imports"].update(x=[-1, False]),
     "dim": lambda facts: facts["model"]["spec"].update(dim=3 * 10**8),
     "deep": lambda facts: facts.update(x=json.loads("[" * 500 + "]" * 500)),
 }

@@ -201,6 +201,8 @@ class Manifest:
         for count in counts:
             if type(count) is not int or not 0 <= count < 1 << 62:
                 raise ValueError(f"it has {count!r} where a count should be")
+        for file in self.files():
+            names.append((file.sha256, "[0-9a-f]*"))
         for name, pattern in names:
             if not re.fullmatch(pattern.replace(".", r"\."), name):
                 raise ValueError(f"it names {name!r}, which is no file of an index")

@@ -539,6 +539,8 @@ class Index(Shown):
     def _with_rows(self, ids: list[str], vectors: FloatArray, lines: list[bytes]) -> Manifest:
         """Write a segment of new rows, which replace rows with the same ids, and return the manifest that names it."""
         manifest, key = self.manifest, self.manifest.next_key
+        if any((segment.keys[-1:] >= key).any() for segment in self.snapshot.segments[-1:]):
+            raise index_files.damaged(self.folder / MANIFEST, f"the key of its next row, {key}, is that of another row")
         batch = segments.RowBatch(vectors, np.arange(len(ids), dtype=np.int64) + key, segments.id_hashes(ids), lines)
         added = segments.write_segment(self.folder, manifest.next_segment, manifest, len(ids), lambda: [batch])
         others = self.snapshot.with_deleted(self.snapshot.find(ids).values())

@@ -59,7 +59,8 @@ def migrate(
         click.echo(f"\n{fitted.kind}, fitted on {fitted.rows} texts; {verdict}.", err=how.as_json)
         if yes or not verdict.falls_short:
             return True
-        return sys.stdin.isatty() and click.confirm("Go on?", err=True)
+        # Beside bars rich takes click's [y/N] for a colour, and shows nothing.
+        return sys.stdin.isatty() and click.confirm("Go on (y or n, the default)?", show_default=False, err=True)
 
     with how.progress() as progress:
         index = migrate_index(

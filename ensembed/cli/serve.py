@@ -73,6 +73,7 @@ def serve(
     """
     from ensembed.serve import Settings, create_app
     from ensembed.serve.access import read_keys
+    from ensembed.serve.served_model import without_folders
     from ensembed.serve.uvicorn_server import LOOPBACK, address_of, is_loopback, listen, run
 
     keys, hosts = read_keys(keys_file), (*LOOPBACK, host, *hosts) if is_loopback(host) else hosts
@@ -91,7 +92,10 @@ def serve(
             if not index_folder.is_dir():
                 raise InputError(f"there is no index {str(index_folder)!r}: `ensembed index` makes one")
             index = Index.open(index_folder, encoder, source=model)
-        app = create_app(encoder, name=name or Path(encoder.spec.name).name, index=index, settings=limits)
+        place, mark, options = encoder.spec.name.partition("?")  # an option may be a path, too
+        app = create_app(
+            encoder, name=name or Path(place).name + without_folders(mark + options), index=index, settings=limits
+        )
         line = f"serving {model} at {address_of(bound)}"
         answered = run(app, bound, limits, started=lambda: click.echo(line, err=True))
     click.echo(f"stopped after {answered} requests", err=True)

@@ -11,7 +11,16 @@ from numpy.typing import NDArray
 from ensembed.encoders.base import FloatArray
 from ensembed.encoders.names_and_consent import Trust
 from ensembed.errors import DimensionError, InputError, StoreError
-from ensembed.integrations.vector_stores import Allowed, FolderStore, Hits, IdArray, StoreFacts, checked_settings
+from ensembed.integrations.vector_stores import (
+    LINKS,
+    NUMBER,
+    Allowed,
+    FolderStore,
+    Hits,
+    IdArray,
+    StoreFacts,
+    checked_settings,
+)
 from ensembed.methods.meta import Layer, Meta
 from ensembed.models.ensemble import MetaEncoder
 from ensembed.models.opening import ModelLike
@@ -23,7 +32,7 @@ faiss: Any = import_extra("faiss", "faiss", "a FAISS index")
 Kind: TypeAlias = Literal["flat", "hnsw"]
 _ALLOWED: dict[Kind, Allowed] = {
     "flat": {"kind": ("flat",)},
-    "hnsw": {"kind": ("hnsw",), "connectivity": (int,), "ef_construction": (int,), "ef_search": (int,)},
+    "hnsw": {"kind": ("hnsw",), "connectivity": (LINKS,), "ef_construction": (NUMBER,), "ef_search": (NUMBER,)},
 }
 
 
@@ -57,7 +66,7 @@ class FaissStore(FolderStore):
             folder: where it is saved, now and by `save`; None keeps it in memory.
             model: a model, the folder of a saved one, or an encoder's name.
             kind: "flat" compares all vectors; "hnsw" is faster from about ten thousand on, but may miss some.
-            connectivity: links per vector in the graph.
+            connectivity: links per vector in the graph, at least 2.
             ef_construction: breadth of the search for links.
             ef_search: breadth of the search for hits.
             trust: also open a model that runs code or uses a network; see `ensembed.load`.

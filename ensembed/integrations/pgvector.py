@@ -30,7 +30,12 @@ Database: TypeAlias = str | Any  # or a psycopg.Connection
 Column: TypeAlias = Literal["vector", "halfvec"]
 INDEXED = {"vector": 2000, "halfvec": 4000}
 """The most dimensions that pgvector can index, by the type of the column."""
-_ALLOWED: stores.Allowed = {"column": get_args(Column), "index": (bool,), "truncate": (int, None), "ef_search": (int,)}
+_ALLOWED: stores.Allowed = {
+    "column": get_args(Column),
+    "index": (bool,),
+    "truncate": (stores.NUMBER, None),
+    "ef_search": (stores.NUMBER,),
+}
 _MAX_DIM = 16000  # the most dimensions that pgvector can store
 _MAX_EF = 1000  # the largest value of hnsw.ef_search: a search for more hits has to compare every row
 

@@ -10,8 +10,17 @@ from numpy.typing import NDArray
 
 from ensembed.encoders.base import FloatArray
 from ensembed.encoders.names_and_consent import Trust
-from ensembed.errors import InputError, StoreError
-from ensembed.integrations.vector_stores import Allowed, FolderStore, Hits, IdArray, StoreFacts, checked_settings
+from ensembed.errors import StoreError
+from ensembed.integrations.vector_stores import (
+    LINKS,
+    NUMBER,
+    Allowed,
+    FolderStore,
+    Hits,
+    IdArray,
+    StoreFacts,
+    checked_settings,
+)
 from ensembed.models.opening import ModelLike
 from ensembed.search.graph_files import check_graph_file
 from ensembed.search.hnsw_graph import save_graph
@@ -21,8 +30,12 @@ usearch: Any = import_extra("usearch.index", "usearch", "a usearch index")
 
 Precision: TypeAlias = Literal["f32", "f16", "i8"]
 
-_NUMBERS = ("connectivity", "expansion_add", "expansion_search")
-_ALLOWED: Allowed = {"dtype": get_args(Precision), **dict.fromkeys(_NUMBERS, (int,))}
+_ALLOWED: Allowed = {
+    "dtype": get_args(Precision),
+    "connectivity": (LINKS,),
+    "expansion_add": (NUMBER,),
+    "expansion_search": (NUMBER,),
+}
 EXACT_UP_TO = 1000
 """Stores of up to so many vectors are searched exactly: that is fast, and a small graph may not reach all of them."""
 
@@ -59,7 +72,7 @@ class UsearchStore(FolderStore):
             folder: where it is saved, now and by `save`; None keeps it in memory.
             model: a model, the folder of a saved one, or an encoder's name.
             dtype: the type of a stored number: 4, 2 or 1 bytes.
-            connectivity: links per vector in the graph.
+            connectivity: links per vector in the graph, at least 2.
             expansion_add: breadth of the search for links.
             expansion_search: breadth of the search for hits.
             trust: also open a model that runs code or uses a network; see `ensembed.load`.
@@ -69,8 +82,6 @@ class UsearchStore(FolderStore):
         """
         values = (dtype, connectivity, expansion_add, expansion_search)
         settings = checked_settings(dict(zip(_ALLOWED, values, strict=True)), _ALLOWED)
-        if connectivity < 2:
-            raise InputError("connectivity must be at least 2: nothing could be found in a graph with fewer links")
         return cls._created(folder, model, settings, trust)
 
     @classmethod

@@ -31,14 +31,15 @@ from ensembed.support.progress import Progress, silent
 
 IdArray = NDArray[np.int64]
 Allowed: TypeAlias = Mapping[str, tuple[object, ...]]
-"""The values or types that each setting may have; `int` stands for 1 to `_MAX_NUMBER`."""
+"""The values, types or ranges of whole numbers that each setting may have."""
 NO_ID = -1
 """The value in `Hits.ids` where an approximate search returned fewer than k hits; the score is NaN."""
 
 FORMAT_VERSION = 1
 STORE = "store.json"
 _MAX_ID = 2**63 - 1
-_MAX_NUMBER = 1_000_000  # no library can use more links or a wider search
+NUMBER = range(1, 1_000_001)  # no library can use more links or a wider search
+LINKS = NUMBER[1:]  # of a vector in a graph: with one, usearch finds nothing, and FAISS crashes
 _REMEDY = "restore a copy of the store, or create it again"
 _FIELDS: dict[str, type] = {"format": int, "backend": str, "model": str, "key": str, "dim": int, "settings": dict}
 _TRIES = 5  # of a reader whose index a writer replaces
@@ -436,16 +437,20 @@ def checked_settings(settings: Mapping[str, Any], allowed: Allowed, where: str |
             continue
         if where is not None:
             raise StoreError(f"{where} is damaged: its setting {name!r} is {value!r}; {_REMEDY}")
-        words = {int: f"a whole number from 1 to {_MAX_NUMBER:,}", bool: "True or False"}
-        described = [words[choice] if isinstance(choice, type) else repr(choice) for choice in choices]
-        raise InputError(f"{name} is {' or '.join(described)}, not {value!r}")
+        raise InputError(f"{name} is {' or '.join(map(_described, choices))}, not {value!r}")
     return settings
 
 
 def _fits(value: object, choice: object) -> bool:
-    if choice is int:
-        return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MAX_NUMBER
+    if isinstance(choice, range):
+        return isinstance(value, int) and not isinstance(value, bool) and value in choice
     return isinstance(value, choice) if isinstance(choice, type) else value == choice
+
+
+def _described(choice: object) -> str:
+    if isinstance(choice, range):
+        return f"a whole number from {choice[0]} to {choice[-1]:,}"
+    return "True or False" if choice is bool else repr(choice)
 
 
 def checked_ids(ids: Sequence[Any]) -> IdArray:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.encoders.base import FloatArray
+from ensembed.errors import DamagedIndexError
 from ensembed.search.exact_search import Ranking, find_candidates, rank
 from ensembed.search.graph_files import check_graph_file
 from ensembed.search.index_files import (
@@ -109,11 +110,13 @@ class OpenGraph:
             return None
         with self._lock:
             if graph.file != self._file:
-                path = snapshot.folder / graph.file.name
-                if not path.exists() and read_manifest(snapshot.folder).graph != graph:
+                try:
+                    check_bytes(snapshot.folder, graph.file)
+                    self._graph, self._file = _restore(snapshot, graph, view=True), graph.file
+                except (DamagedIndexError, FileNotFoundError):
+                    if read_manifest(snapshot.folder).graph == graph:
+                        raise
                     return None  # a writer has replaced the graph since this snapshot was opened
-                check_bytes(snapshot.folder, graph.file)
-                self._graph, self._file = _restore(snapshot, graph, view=True), graph.file
             near = [self._near(snapshot, query, count) for query in queries]
         first = int(np.searchsorted(snapshot.keys, graph.upto))  # rows from here on were added after the graph
         late = find_candidates(snapshot, queries, count, first)

@@ -184,6 +184,7 @@ class Manifest:
         So nothing outside the folder is opened, written or deleted, whoever wrote `index.json`.
         """
         counts = [self.next_segment, self.next_key, *(file.size for file in self.files())]
+        counts += [records for records, _ in self.imports.values()]
         names = [(self.fingerprint.name, f"fingerprint(-{NUMBER})?.npy")]
         for segment in self.segments:
             counts += [segment.rows, segment.live, segment.rows - segment.live]
@@ -201,6 +202,8 @@ class Manifest:
         for count in counts:
             if type(count) is not int or not 0 <= count < 1 << 62:
                 raise ValueError(f"it has {count!r} where a count should be")
+        for file in self.files():
+            names.append((file.sha256, "[0-9a-f]*"))
         for name, pattern in names:
             if not re.fullmatch(pattern.replace(".", r"\."), name):
                 raise ValueError(f"it names {name!r}, which is no file of an index")

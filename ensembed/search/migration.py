@@ -9,7 +9,6 @@ that the new model gives; the index knows which rows were translated.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import itertools
 import json
@@ -42,6 +41,7 @@ from ensembed.reliability.familiarity import Familiarity
 from ensembed.search import index_files, segments
 from ensembed.search.index_files import (
     MANIFEST,
+    WAY_OUT,
     FileFacts,
     Manifest,
     SegmentFacts,
@@ -209,6 +209,8 @@ def migrate(
         InputError: the index is too small to fit a map on, or has that model already.
     """
     check_whole("sample", sample, 1)
+    if not 0 <= least <= 1:  # no recall is below NaN
+        raise InputError(f"least is a part of the ten nearest from 0 to 1, not {least}")
     folder, out = Path(folder), Path(out)
     old = Index.open(folder, threads=threads, progress=progress, **opening)
     encoder = old.open_other(model)
@@ -231,7 +233,8 @@ def migrate(
                     raise SearchIndexError(f"nothing was migrated: {expected}; {way_out}")
                 run.begin(rows, fitted, expected)
             with blas_threads(threads):
-                run.translate(progress)
+                while not run.translate(old.snapshot, progress):
+                    old.refresh()
         run.finish()
     index = Index.open(out, encoder, source=source, wait=wait)
     with index.writing():  # another process may have opened the new index
@@ -342,8 +345,23 @@ class _Migration:
             self._out / STATE, json.dumps(self._state | {"sha256": json_hash(self._state)}, indent=1).encode()
         )
 
-    def translate(self, progress: Progress) -> None:
-        """Translate the segments that are not done. If the old index has changed since, begin at the first change."""
+    def translate(self, snapshot: segments.Snapshot, progress: Progress) -> bool:
+        """Translate the segments that are not done; return False if another process has replaced one meanwhile.
+
+        If the old index has changed since, begin at the first change.
+        """
+        self._old = snapshot
+        try:
+            self._translate(progress)
+        except (DamagedIndexError, FileNotFoundError) as error:
+            if read_manifest(snapshot.folder) != snapshot.manifest:
+                return False
+            if isinstance(error, FileNotFoundError):
+                raise DamagedIndexError(f"{error.filename} is gone; {WAY_OUT}") from error
+            raise
+        return True
+
+    def _translate(self, progress: Progress) -> None:
         done, total = self._state["done"], sum(segment.rows for segment in self._old.segments)
         kept = 0
         for segment, (before, _) in zip(self._old.segments, done, strict=False):
@@ -356,9 +374,7 @@ class _Migration:
         progress("migrate", rows, total)
         for known in self._old.segments[kept:]:
             # It is opened again, so that its mapped pages are freed with it.
-            segment = known
-            with contextlib.suppress(FileNotFoundError):  # another process has replaced it: ours is still open
-                segment = segments.Segment(self._old.folder, known.facts, self._old.manifest)
+            segment = segments.Segment(self._old.folder, known.facts, self._old.manifest)
             number = self._state["next_segment"]
             facts = self._translate_segment(segment, number, part_of(progress, "migrate", rows, total))
             sync(self._out)  # names of files that the state names must not be lost

@@ -29,6 +29,7 @@ from ensembed.search.exact_search import search_all_rows
 from ensembed.search.index_files import MANIFEST, Codes, Kind, Manifest, Settings, check_bytes, read_manifest
 from ensembed.search.index_input import check_ids, check_metadata, check_texts, check_vectors
 from ensembed.support.atomic_files import disk_error, make_folder, sync, why_not_writable, write_atomically
+from ensembed.support.checks import check_whole
 from ensembed.support.progress import Progress, silent
 from ensembed.support.shown_objects import Facts, Shown, short_value
 
@@ -232,6 +233,9 @@ class Index(Shown):
 
         Each batch is saved: after an interruption the same call continues.
         """
+        if limit is not None:
+            check_whole("limit", limit, 0)
+        check_whole("batch", batch, 1)
         done, last = 0, -1
         while True:
             with self.writing():  # other processes write between two batches
@@ -535,6 +539,8 @@ class Index(Shown):
     def _with_rows(self, ids: list[str], vectors: FloatArray, lines: list[bytes]) -> Manifest:
         """Write a segment of new rows, which replace rows with the same ids, and return the manifest that names it."""
         manifest, key = self.manifest, self.manifest.next_key
+        if any((segment.keys[-1:] >= key).any() for segment in self.snapshot.segments[-1:]):
+            raise index_files.damaged(self.folder / MANIFEST, f"the key of its next row, {key}, is that of another row")
         batch = segments.RowBatch(vectors, np.arange(len(ids), dtype=np.int64) + key, segments.id_hashes(ids), lines)
         added = segments.write_segment(self.folder, manifest.next_segment, manifest, len(ids), lambda: [batch])
         others = self.snapshot.with_deleted(self.snapshot.find(ids).values())

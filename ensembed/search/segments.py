@@ -47,7 +47,7 @@ Layout: TypeAlias = tuple[str, tuple[int, ...]]  # the type of the numbers, and 
 _COPIED_ROWS = 8192  # rows that are copied at a time
 _DELETED_PART = 1 / 3  # a segment is compacted when this part of its rows is deleted
 _FAN = 8  # so many small segments of about one size are merged into one: every row is copied only a few times
-SEGMENT_ROWS = 1 << 18  # merging small segments does not make them larger than this
+SEGMENT_ROWS = 1 << 18  # segments of so many rows are not merged with others
 # File names that only an index uses: the folder may also hold files of the user.
 _OWN_NAMES = re.compile(
     r"\.?(\d{6,}\.(vectors|keys|ids|records|places|codes|scales|blocks|deleted-\d+)\.(npy|jsonl)|graph-\d+\.usearch"

@@ -47,6 +47,7 @@ _KEYLESS = frozenset(["/", "/docs", "/openapi.json", _STATIC])
 # Health checks call a server by any name, such as the address of a container. These paths reveal nothing.
 _PROBES = frozenset(["/health", "/ready"])
 _HOSTNAME = re.compile(rb"\[[^]]*\]|[^:]*")  # without the port; the brackets of an IPv6 address stay
+_PORT = re.compile(r"(?<=[^:]):\d+$")  # the header has one, so a setting may have one, too
 _METHODS = frozenset(["GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH"])
 
 
@@ -128,7 +129,7 @@ class Access:
     ) -> None:
         self._app, self._metrics, self._replies, self._routes = app, metrics, replies, frozenset(routes)
         self._key_hashes = [hashlib.sha256(key.encode()).digest() for key in settings.keys]
-        self._hosts = frozenset(host.lower() for host in settings.hosts)
+        self._hosts = frozenset(_PORT.sub("", host.lower()) for host in settings.hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""

@@ -242,7 +242,7 @@ class Endpoints:
         return Response(b"".join(body), media_type="application/json")
 
     async def models(self, request: Request) -> Response:  # noqa: ARG002 - Starlette's signature
-        """List the model, under each of its names."""
+        """List the model, under each of its names; /v1/models/NAME has one entry of the list."""
         return json_reply(ModelsReply(object="list", data=[_model_entry(name) for name in self._served.names]))
 
     async def model(self, request: Request) -> Response:

@@ -171,13 +171,13 @@ def read_pairs(path: Path | str, name: str | None = None) -> Pairs:
         raise DatasetError(f"there is no file {str(path)!r}; give one with score<TAB>text<TAB>text a line")
 
     def rows() -> Iterator[tuple[float, str, str]]:
-        for number, line in enumerate(_lines(path), 1):
+        lines = [(number, line) for number, line in enumerate(_lines(path), 1) if line.strip()]
+        for place, (number, line) in enumerate(lines):
             columns = line.split("\t")
-            if number == 1 and len(columns) == 3 and columns[0].strip().casefold() == "score":
+            if place == 0 and len(columns) == 3 and columns[0].strip().casefold() == "score":
                 continue
-            if line.strip():
-                _check_order(path, number, columns)
-                yield _row(path, number, *_columns(path, number, columns, (3,)))
+            _check_order(path, number, columns)
+            yield _row(path, number, *_columns(path, number, columns, (3,)))
 
     return _pairs(name or path.name.removesuffix(".gz").removesuffix(".tsv").removesuffix(".txt"), path, rows())
 

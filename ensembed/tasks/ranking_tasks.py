@@ -31,8 +31,8 @@ class Ranking(VectorTask):
         document_ids, documents: the documents.
         relevance: by the query's id, the grade of each judged document. A grade above 0 is relevant. Queries without
             a relevant document are not judged.
-        candidates: by the query's id, the documents that are ranked; None ranks all documents (retrieval). Queries
-            that are not among them are not judged.
+        candidates: by the query's id, the documents that are ranked, each once; None ranks all documents (retrieval).
+            Queries that are not among them are not judged.
         skip_same_id: a document with the id of the query is no result, as in collections whose queries are documents.
     """
 
@@ -62,6 +62,8 @@ class Ranking(VectorTask):
         relevant = {query for query, grades in self.relevance.items() if any(grade > 0 for grade in grades.values())}
         if self.candidates is not None:
             relevant &= self.candidates.keys()
+            if unknown := {id_ for ids in self.candidates.values() for id_ in ids}.difference(self.document_ids):
+                raise DatasetError(f"{self.name}: the candidate {min(unknown)!r} is not among the documents")
         judged = tuple(i for i, id_ in enumerate(self.query_ids) if id_ in relevant)
         if not judged:
             needs = "a relevant document" if self.candidates is None else "a relevant document and candidates"
@@ -142,7 +144,7 @@ class Ranking(VectorTask):
     def _candidates(self, query: int) -> NDArray[np.int64]:
         id_ = self.query_ids[self.judged[query]]
         if self.candidates is not None:
-            places = np.array([self._places[document] for document in self.candidates[id_]], np.int64)
+            places = np.array([self._places[document] for document in dict.fromkeys(self.candidates[id_])], np.int64)
         else:
             places = np.arange(len(self.documents))
         if self.skip_same_id and id_ in self._places:

@@ -18,6 +18,7 @@ from ensembed.models.opening import ModelLike, open_model
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.paper.experiments.bootstrap import paired_tests
 from ensembed.search.groups.group_rows import unit_matrix
+from ensembed.support.checks import check_whole
 from ensembed.support.progress import Progress, silent
 from ensembed.tasks.task import Figure, Measuring, Role, Task, Texts
 from ensembed.views import ViewStore
@@ -134,8 +135,10 @@ def evaluate_tasks(
         store: where the texts' vectors are kept; by default the user's cache. Nothing that is there is encoded again.
         progress: receives the number of encoded texts.
     """
-    if resamples < 0:
-        raise InputError(f"resamples is a whole number from 0 on, not {resamples}")
+    check_whole("resamples", resamples, 0)
+    check_whole("seed", seed, 0)
+    if not tasks:
+        raise InputError("there is no task to score the models on: name one or more")
     store = store or ViewStore()
     opened = {name: open_model(model, progress=progress) for name, model in models.items()}
     results: dict[str, list[TaskResult]] = {name: [] for name in opened}

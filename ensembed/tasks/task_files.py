@@ -136,9 +136,9 @@ def _cells(line: str) -> list[str]:
 
 def _rows(path: Path, columns: int, what: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the number and the cells of each line that is not blank or a header, without blanks around them."""
-    for number, line in _lines(path):
+    for place, (number, line) in enumerate(_lines(path)):
         cells = _cells(line)
-        if number == 1 and ", ".join(cells).casefold() == what:
+        if place == 0 and ", ".join(cells).casefold() == what:
             continue
         if len(cells) != columns:
             raise DatasetError(
@@ -166,7 +166,7 @@ def _grade(path: Path, number: int, text: str) -> float:
         grade = float(text)
     except ValueError:
         grade = math.nan
-    if not math.isfinite(grade):
+    if not math.isfinite(grade) or "_" in text:  # Python reads 1_0 as 10
         raise DatasetError(f"{path}, line {number}: a number was expected as grade, {shorten(text)} seen")
     return grade
 
@@ -174,9 +174,9 @@ def _grade(path: Path, number: int, text: str) -> float:
 def _judgements(path: Path) -> dict[str, dict[str, float]]:
     """Return the grades by query and document; four columns are TREC's, whose second says nothing."""
     grades: dict[str, dict[str, float]] = {}
-    for number, line in _lines(path):
+    for place, (number, line) in enumerate(_lines(path)):
         cells = _cells(line)
-        if number == 1 and cells[-1].casefold() == "score":
+        if place == 0 and cells[-1].casefold() == "score":
             continue
         if len(cells) == 4:
             del cells[1]
@@ -287,14 +287,14 @@ def _labels(path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def _file_tasks(path: Path) -> list[Task]:
     name = path.name.removesuffix(".gz").removesuffix(".tsv").removesuffix(".txt")
     _, first = next(_lines(path), (0, ""))
-    columns = first.split("\t")
+    columns = _cells(first)
     if len(columns) == 2:
         # `banking77/train.tsv` is called banking77:train, as by its other name.
         folder = path.resolve().parent.name
         return _label_tasks(f"{folder}:{name}" if name in ("train", "test", "all", "dev") else name, path, None)
     if len(columns) == 3:
         return [pair_task(read_pairs(path, name))]
-    if columns[0].strip().casefold() == "score" and len(columns) > 3:
+    if columns[0].casefold() == "score" and len(columns) > 3:
         return [pair_task(_wide_pairs(path, name, columns))]
     raise DatasetError(
         f"{path} is no task: a line has 2 columns (text, label) or 3 (score, text, text) with tabs between them, "
@@ -304,14 +304,12 @@ def _file_tasks(path: Path) -> list[Task]:
 
 def _wide_pairs(path: Path, name: str, header: Sequence[str]) -> Pairs:
     """Read pairs with further columns behind the texts, which are left out."""
-    rows = [
-        (_grade(path, number, cells[0]), cells[1], cells[2])
-        for number, cells in _rows(path, len(header), ", ".join(header))
-        if number > 1
-    ]
-    if blank := [number for number, (_, *texts) in enumerate(rows, 2) if not all(texts)]:
-        raise DatasetError(f"{path}, line {blank[0]}: a text of the pair is empty; remove the pair")
+    rows = []
+    for number, (score, first, second, *_) in _rows(path, len(header), ", ".join(header).casefold()):
+        if not first or not second:
+            raise DatasetError(f"{path}, line {number}: a text of the pair is empty; remove the pair")
+        rows.append((_grade(path, number, score), first, second))
     if not rows:
         raise DatasetError(f"{path} holds no pair")
-    scores, first, second = zip(*rows, strict=True)
-    return Pairs(name, first, second, np.array(scores, np.float64))
+    scores, left, right = zip(*rows, strict=True)
+    return Pairs(name, left, right, np.array(scores, np.float64))

@@ -58,6 +58,18 @@ def test_choose_ranks_encoders_and_prints_a_command_that_fits(
         assert main([*words[1:-1], str(tmp_path / "model"), "--store", str(tmp_path / "store"), "--quiet"]) == 0
 
 
+def test_the_command_reads_the_corpus_as_choose_did(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    corpus, store = tmp_path / "corpus.data", str(tmp_path / "store")
+    corpus.write_text("title\n" + "\n".join(SENTENCES))
+    how = ["--text-column", "title", "--format", "csv", "--errors", "replace"]
+    members = ("-e", NAMES[0], "-e", NAMES[1], "--store", store)
+    words = shlex.split(json.loads(output(capsys, str(corpus), *how, *members, "--json"))["command"])
+    start = words.index(str(corpus))
+    assert words[start + 1 : start + 1 + len(how)] == how
+    where = ["--store", store] if words[1] == "fit" else []
+    assert main([*words[1:-1], str(tmp_path / words[-1]), *where, "--quiet"]) == 0
+
+
 def test_a_cheaper_ensemble_that_differs_by_noise_is_chosen_and_the_reason_is_said() -> None:
     estimate = Reliability(
         ("a", "b", "c"), 1000, lexical=True, seed=0, standings=np.zeros((3, 3)), correlations=np.full((3, 3), 0.9),

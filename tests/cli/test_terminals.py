@@ -106,6 +106,20 @@ def test_without_colours_nothing_moves_the_cursor(
     assert not re.search(r"\r(?!\n)", shown)
 
 
+def test_the_question_of_migrate_shows_its_answers_beside_bars(
+    on_terminal: Callable[[list[str]], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("many.txt").write_text("\n".join(f"w{i % 20} x{i % 31} y{i}" for i in range(300)))
+    assert main(["index", "old", "many.txt", "--model", "demo?dim=12", "--quiet"]) == 0
+    answer = io.StringIO("y\n")
+    monkeypatch.setattr(answer, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys, "stdin", answer)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    shown = on_terminal(["migrate", "old", "--to", "demo?dim=8&seed=3", "--out", "new-index", "--sample", "300"])
+    assert "Go on (y or n, the default)?" in re.sub("\x1b\\[[0-9;?]*[a-zA-Z]", "", shown)
+
+
 @pytest.mark.parametrize("columns", [30, 50])
 @pytest.mark.parametrize("name", SUMMARIES)
 def test_tables_fit_a_narrow_terminal(

@@ -192,7 +192,10 @@ def test_scores_are_accepted_in_every_form(model: MetaEncoder) -> None:
     result = evaluate(model, PAIRS)
     line = f"| **this model** | {100 * result.score.pearson:.1f} / {100 * result.score.spearman:.1f} |"
     printed = {"provenance": {"ensembed": "9.9"}, "protocol": "mean", "models": {"folder": [result.to_json()]}}
-    forms: list[Any] = [result, [result], result.to_json(), {"folder": [result]}, json.loads(json.dumps(printed))]
+    task = {"task": "mine", "kind": "retrieval", "items": 3, "main": "map", "figures": {"map": {"value": 0.5}}}
+    of_both = {**printed, "models": {"folder": [result.to_json(), task]}, "comparisons": []}
+    forms: list[Any] = [result, [result], result.to_json(), {"folder": [result]}, of_both]
+    forms += [json.loads(json.dumps(printed))]
     for scores in forms:
         card = model_card(model, scores, repo="me/model")
         assert line in card
@@ -221,6 +224,7 @@ def test_card_shows_scores_of_members_beside_the_model(model: MetaEncoder) -> No
         {"models": {}},
         [],
         {"m": []},
+        {"m": [{"task": "mine", "figures": {}}]},
         "scores.json",
         3,
         [3],

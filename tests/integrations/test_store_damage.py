@@ -154,12 +154,14 @@ def test_kind_that_differs_from_the_index_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrong", [0, -1, True, 1.5, "16", None, 10**30])
 def test_invalid_settings_are_refused_at_creation(wrong: Any) -> None:  # noqa: ANN401 - none of them is one
-    with pytest.raises(InputError, match="connectivity is a whole number from 1 to 1,000,000, not"):
+    with pytest.raises(InputError, match="connectivity is a whole number from 2 to 1,000,000, not"):
         UsearchStore.create(None, MODEL, connectivity=wrong)
     with pytest.raises(InputError, match="ef_search is a whole number from 1 to 1,000,000, not"):
         FaissStore.create(None, MODEL, kind="hnsw", ef_search=wrong)
 
 
 def test_a_graph_of_single_links_is_refused() -> None:
-    with pytest.raises(InputError, match="connectivity must be at least 2"):
+    with pytest.raises(InputError, match="connectivity is a whole number from 2 to 1,000,000, not 1"):
         UsearchStore.create(None, MODEL, connectivity=1)
+    with pytest.raises(InputError, match="connectivity is a whole number from 2 to 1,000,000, not 1"):  # FAISS crashes
+        FaissStore.create(None, MODEL, kind="hnsw", connectivity=1)

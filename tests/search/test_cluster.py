@@ -15,6 +15,7 @@ from ensembed.errors import CorpusError, InputError, MissingError
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.search.groups import (
     choose_number,
+    clusters,
     density_partition,
     distinguishing_words,
     find_clusters,
@@ -229,6 +230,16 @@ def test_without_scikit_learn_the_extra_is_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(importlib, "import_module", absent)
     with pytest.raises(MissingError, match=r"pip install 'ensembed\[cluster\]'"):
         kmeans_partition(blobs(20, 2)[0], 2)
+    monkeypatch.setattr(clusters, "model_vectors", lambda *_, **__: pytest.fail("the work was done first"))
+    with pytest.raises(MissingError, match=r"pip install 'ensembed\[cluster\]'"):
+        find_clusters([*PETS, *SHARES], NAME)
+
+
+def test_too_many_sentences_for_hdbscan_are_not_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clusters, "MOST_DENSITY", 19)
+    monkeypatch.setattr(clusters, "model_vectors", lambda *_, **__: pytest.fail("the work was done first"))
+    with pytest.raises(InputError, match="at most 19 sentences, not 20: use kmeans"):
+        find_clusters([*PETS, *SHARES], NAME, method="hdbscan")
 
 
 def test_words_ignore_rows_without_cluster_and_rare_words() -> None:

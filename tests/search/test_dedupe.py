@@ -275,3 +275,16 @@ def test_without_labels_only_near_identical_texts_are_duplicates(store: ViewStor
     assert all(threshold.candidates_from <= cosine < threshold.value for _, _, cosine in found.candidates)
     assert found.to_json(1)["candidates"][0]["pair"][1]["text"] == related
     assert not find_duplicates([*texts, related], NAME, threshold=0.99, store=store).candidates
+
+
+def test_candidates_are_of_sentences_that_stay(store: ViewStore) -> None:
+    random = np.random.default_rng(0)
+    words = [f"word{i}" for i in range(2000)]
+    texts = [" ".join(random.choice(words, 30)) for _ in range(300)]
+    related = " ".join([*texts[7].split()[:20], *random.choice(words, 10)])
+    slips = [text.replace("word", "Word", 3) + "!" for text in (texts[7], related)]
+    found = find_duplicates([*texts, related, *slips], NAME, store=store)
+    assert [rows.tolist() for rows in found.groups] == [[7, 301], [300, 302]]
+    named = [row for *pair, _ in found.candidates for row in pair]
+    assert found.is_kept[named].all()
+    assert found.candidates[0][:2] == (7, 300)

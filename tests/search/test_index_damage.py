@@ -223,6 +223,9 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], None]] = {
     "live": lambda facts: facts["segments"][0].update(live=41),
     "truth": lambda facts: facts.update(next_key=True),
     "segment": lambda facts: facts.update(next_segment="../x"),
+    "imported text": lambda facts: facts["imports"].update(x=["1", False]),
+    "imported less": lambda facts: facts["imports"].update(x=[-1, False]),
+    "hash": lambda facts: facts["segments"][0]["files"]["vectors"].update(sha256=[[1, 2]]),
     "dim": lambda facts: facts["model"]["spec"].update(dim=3 * 10**8),
     "deep": lambda facts: facts.update(x=json.loads("[" * 500 + "]" * 500)),
 }
@@ -236,6 +239,13 @@ def test_a_manifest_with_a_right_hash_and_wrong_content_is_refused(
     seal(index.folder, change)
     with pytest.raises(DamagedIndexError, match=r"index\.json|(vectors|blocks)\.npy"):
         Index.open(index.folder, ENCODER)
+
+
+def test_rows_are_not_added_under_the_keys_of_others(tmp_path: Path) -> None:
+    index = make(tmp_path / "index")
+    seal(index.folder, lambda facts: facts.update(next_key=1))
+    with pytest.raises(DamagedIndexError, match="the key of its next row, 1, is that of another row"):
+        Index.open(index.folder, ENCODER).add(["one more"], ["new"])
 
 
 def test_a_row_that_is_deleted_twice_is_damage(tmp_path: Path) -> None:

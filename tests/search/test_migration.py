@@ -121,6 +121,10 @@ def test_a_migrated_index_has_the_rows_and_finds_them_with_the_new_model(
     again.compact()
     assert again.is_translated(ids) == [flag and name != id_ for name, flag in flags.items()]
     left = again.facts["translated"]
+    wrong: list[dict[str, Any]] = [{"limit": -1}, {"limit": 1.5}, {"batch": 0}]
+    for settings in wrong:
+        with pytest.raises(InputError, match=f"{next(iter(settings))} must be a whole number"):
+            again.embed_translated(**settings)
     assert again.embed_translated(50) == 50
     assert again.facts["translated"] == left - 50
     again.embed_translated()
@@ -158,6 +162,26 @@ def test_an_interrupted_migration_goes_on_and_notices_that_the_old_index_has_cha
     assert len(new) == len(whole)
     with pytest.raises(SearchIndexError, match="there is an index"):
         migrate(tmp_path / "old", tmp_path / "new", NEW, sample=SAMPLE, store=store)
+
+
+def test_a_writer_that_replaces_segments_of_the_old_index_does_not_end_a_migration(
+    tmp_path: Path, store: ViewStore
+) -> None:
+    build(tmp_path / "old")
+    calls: list[int] = []
+
+    def compact_once(label: str, done: int, _total: int | None, /) -> None:
+        if label == "migrate" and done and not calls:
+            calls.append(done)
+            writer = Index.open(tmp_path / "old")
+            writer.delete(["t7"])
+            writer.compact()
+
+    new = migrate(tmp_path / "old", tmp_path / "new", NEW, sample=SAMPLE, store=store, least=0.1, progress=compact_once)
+    assert calls
+    assert "t7" not in new
+    assert len(new) == len(Index.open(tmp_path / "old"))
+    new.verify()
 
 
 def test_rows_that_come_and_go_during_an_interruption_are_as_in_the_old_index(
@@ -320,6 +344,8 @@ def test_a_map_that_falls_short_is_asked_about_and_nothing_is_written(tmp_path: 
         migrate(tmp_path / "old", tmp_path / "new", OLD, store=store)
     with pytest.raises(InputError, match="sample must be a whole number of at least 1, not -1"):
         migrate(tmp_path / "old", tmp_path / "new", NEW, sample=-1)
+    with pytest.raises(InputError, match="least is a part of the ten nearest from 0 to 1, not nan"):
+        migrate(tmp_path / "old", tmp_path / "new", NEW, sample=SAMPLE, store=store, least=float("nan"))
     with pytest.raises(InputError, match="sample must be a whole number of at least 1, not 0"):
         query_map(Index.open(tmp_path / "old"), NEW, sample=0)
     with pytest.raises(InputError, match="wait is a number of seconds from 0 on, not -1"):

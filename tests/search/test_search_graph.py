@@ -12,7 +12,7 @@ import pytest
 from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.errors import DamagedIndexError, InputError
 from ensembed.numerics.row_matrices import unit_rows
-from ensembed.search import Index
+from ensembed.search import Index, hnsw_graph
 from ensembed.search.exact_search import find_candidates, rank
 from ensembed.search.index_files import Codes
 
@@ -153,3 +153,21 @@ def test_a_reader_keeps_its_rows_when_the_graph_is_replaced(tmp_path: Path) -> N
     writer.add([f"late {i}" for i in range(ROWS)], [f"late{i}" for i in range(ROWS)], vectors=rows(ROWS, 3))
     assert len(reader) == ROWS
     assert [hits[0].id for hits in reader.search(rows(ROWS, 1)[:5], 1)] == [str(i) for i in range(5)]
+
+
+@pytest.mark.parametrize("step", ["check_bytes", "check_graph_file"])
+def test_a_graph_that_is_replaced_while_it_is_opened_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    writer = made(tmp_path / "index", seed=1)
+    reader = Index.open(tmp_path / "index", ENCODER)
+    usual = getattr(hnsw_graph, step)
+
+    def replace_first(*arguments: object) -> None:
+        monkeypatch.undo()
+        writer.add([f"late {i}" for i in range(ROWS)], vectors=rows(ROWS, 3))
+        usual(*arguments)
+
+    monkeypatch.setattr(hnsw_graph, step, replace_first)
+    assert [hits[0].id for hits in reader.search(rows(ROWS, 1)[:5], 1)] == [str(i) for i in range(5)]
+    assert len(reader) == ROWS

@@ -411,7 +411,7 @@ def test_key_is_needed_if_the_server_has_keys(model: MetaEncoder) -> None:
 
 
 def test_unknown_host_names_get_421_except_for_probes(model: MetaEncoder) -> None:
-    settings = Settings(hosts=("localhost", "[::1]"))
+    settings = Settings(hosts=("localhost:8080", "[::1]"))
     with TestClient(create_app(model, settings=settings)) as client:
         for host in ("localhost", "LocalHost:8080", "[::1]:80", "[::1]"):
             assert client.get("/card", headers={"Host": host}).status_code == 200

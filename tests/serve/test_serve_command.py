@@ -30,6 +30,12 @@ def test_saved_model_is_served_under_the_name_of_its_folder(tmp_path: Path) -> N
         assert "stopped after" in server.logged
 
 
+def test_an_option_with_a_path_does_not_hide_the_name_of_the_encoder(tmp_path: Path) -> None:
+    with serving(tmp_path, "cli", "demo?dim=8&query_prefix=/a/b", "--port", "0") as server:
+        [model] = httpx.get(f"{server.url}/v1/models").json()["data"]
+    assert model["id"] == "demo?dim=8&query_prefix=b"
+
+
 def test_serving_is_said_when_connections_are_accepted() -> None:
     command = [sys.executable, "-m", "ensembed", "serve", "demo?dim=8", "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:

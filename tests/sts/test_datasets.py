@@ -72,7 +72,7 @@ def write_stsb(folder: Path, *, lower: bool = False) -> None:
 # A user's own file
 
 
-@pytest.mark.parametrize("header", ["", "score\tsentence1\tsentence2\n", "Score\tText\tText\r\n"])
+@pytest.mark.parametrize("header", ["", "score\tsentence1\tsentence2\n", "Score\tText\tText\r\n", "\n\nscore\ta\tb\n"])
 @pytest.mark.parametrize("bom", [b"", b"\xef\xbb\xbf"])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("zipped", [False, True])

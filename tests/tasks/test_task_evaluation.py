@@ -118,8 +118,16 @@ def test_without_resamples_there_is_neither_interval_nor_test(search: Ranking, t
     assert results.comparisons() == []
     assert set(results.results["one"][0].figures["map"].to_json()) == {"value"}
     assert TaskResults({"one": results.results["one"]}).comparisons() == []
-    with pytest.raises(InputError, match="resamples is a whole number from 0 on, not -1"):
-        evaluate_tasks(models, [search], resamples=-1)
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"resamples": -1}, "resamples must be a whole number of at least 0, not -1"),
+        ({"resamples": 2.5}, "resamples must be a whole number of at least 0, not 2.5"),
+        ({"seed": -1}, "seed must be a whole number of at least 0, not -1"),
+    ]
+    for settings, message in wrong:
+        with pytest.raises(InputError, match=message):
+            evaluate_tasks(models, [search], **settings)
+    with pytest.raises(InputError, match="there is no task to score the models on"):
+        evaluate_tasks(models, [])
 
 
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

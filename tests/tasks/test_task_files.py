@@ -99,6 +99,8 @@ def test_headers_are_no_texts(tmp_path: Path) -> None:
     assert isinstance(clusters, Clustering)
     assert clusters.labelled == ("x", "y", "z", "w")
     assert classes.fingerprint == find_tasks(f"{folder}:plain")[0].fingerprint
+    first_blank = write(tmp_path / "blank", all_DOT_tsv=f"\ntext\tlabel\n{lines}")
+    assert find_tasks(str(first_blank))[0].fingerprint == classes.fingerprint
     files = {"docs_DOT_tsv": f"id\ttext\n{DOCS}", "queries_DOT_tsv": f"id\ttext\n{QUERIES}"}
     [search] = find_tasks(str(write(tmp_path / "search", **files, qrels_DOT_tsv="q1\td1\t1\n")))
     assert isinstance(search, Ranking)
@@ -165,7 +167,14 @@ def test_wrong_files_are_named(tmp_path: Path, files: dict[str, str], message: s
 
 def test_wrong_single_files_are_named(tmp_path: Path) -> None:
     path = tmp_path / "x.tsv"
-    for text, message in (("one\n", "has 1: 'one'"), ("", "has 1"), ("score\ta\tb\tc\n", "holds no pair")):
+    wide = "score\ta\tb\tc\n"
+    for text, message in (
+        ("one\n", "has 1: 'one'"),
+        ("", "has 1"),
+        (wide, "holds no pair"),
+        (f"{wide}\n\n1\tx\ty\tq\n0\t\tz\tq\n", "line 5: a text of the pair is empty"),
+        (f"{wide}1_0\tx\ty\tq\n", "line 2: a number was expected as grade, '1_0' seen"),
+    ):
         path.write_text(text)
         with pytest.raises(DatasetError, match=message):
             find_tasks(str(path))

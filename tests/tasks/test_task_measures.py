@@ -100,6 +100,18 @@ def test_queries_without_candidates_are_not_judged() -> None:
         Reranking.of("none", texts, documents, grades, candidates={"c": ["y"]})
 
 
+def test_a_candidate_that_is_named_twice_is_ranked_once() -> None:
+    grades, texts = {"q": {"x": 1}}, {"x": "x", "y": "y"}
+    task = Ranking.of("twice", {"q": "q"}, texts, grades, candidates={"q": ["x", "x", "y"]})
+    vectors = np.array([[1, 0], [0.8, 0.6]], np.float32)
+    assert set(values(task, queries=vectors[:1], documents=vectors).values()) == {1.0}
+
+
+def test_a_candidate_that_is_no_document_is_named() -> None:
+    with pytest.raises(DatasetError, match="the candidate 'z' is not among the documents"):
+        Ranking.of("gone", {"q": "q"}, {"x": "x"}, {"q": {"x": 1}}, candidates={"q": ["x", "z"]})
+
+
 def test_document_with_the_id_of_the_query_can_be_left_out() -> None:
     ids = ("a", "b", "c")
     for skip, expected in ((False, 1 / np.log2(3)), (True, 1.0)):

@@ -210,6 +210,9 @@ def find_clusters(
     first, distinct = distinct_rows(corpus)
     if clusters is not None and clusters > len(distinct):
         raise InputError(f"{len(distinct)} distinct sentences cannot make {clusters} clusters: ask for fewer")
+    import_extra("sklearn.cluster", "cluster", "clustering")  # before the work, and not after it
+    if method == "hdbscan":
+        _check_density(len(distinct), least)
     [vectors] = model_vectors(corpus, [encoder], store or ViewStore(), progress=progress)
     silhouettes: dict[int, float] = {}
     with unit_matrix(vectors, distinct, progress=progress) as U:
@@ -331,11 +334,7 @@ def kmeans_partition(U: FloatArray, clusters: int, *, seed: int = 0, progress: P
 
 def density_partition(U: FloatArray, *, least: int = 5, progress: Progress = silent) -> Partition:
     """HDBSCAN on rows U [m, d] of length one: dense regions of `least` rows and more; other rows belong to none."""
-    check_whole("least", least, 2)
-    if len(U) > MOST_DENSITY:
-        raise InputError(f"hdbscan takes at most {MOST_DENSITY} sentences, not {len(U)}: use kmeans")
-    if len(U) < 2 * least:
-        raise InputError(f"{len(U)} sentences have no two clusters of {least}: ask for smaller ones, or use kmeans")
+    _check_density(len(U), least)
     learn = import_extra("sklearn.cluster", "cluster", "clustering")
     progress("hdbscan", 0, len(U))
     labels = learn.HDBSCAN(min_cluster_size=least, copy=True).fit(np.asarray(U)).labels_.astype(np.int64)
@@ -343,6 +342,15 @@ def density_partition(U: FloatArray, *, least: int = 5, progress: Progress = sil
     sums = np.zeros((int(labels.max()) + 1, U.shape[1]), np.float64)
     np.add.at(sums, labels[labels >= 0], U[labels >= 0])
     return _largest_first(U, unit_rows(sums.astype(np.float32)), labels)
+
+
+def _check_density(rows: int, least: int) -> None:
+    """Raise an InputError if HDBSCAN cannot cluster so many rows."""
+    check_whole("least", least, 2)
+    if rows > MOST_DENSITY:
+        raise InputError(f"hdbscan takes at most {MOST_DENSITY} sentences, not {rows}: use kmeans")
+    if rows < 2 * least:
+        raise InputError(f"{rows} sentences have no two clusters of {least}: ask for smaller ones, or use kmeans")
 
 
 def _largest_first(U: FloatArray, centres: FloatArray, labels: NDArray[np.int64] | None) -> Partition:

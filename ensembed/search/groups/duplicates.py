@@ -246,12 +246,14 @@ def _with_a_slip(text: str) -> str:
 def _candidates(
     U: FloatArray, of: NDArray[np.int64], threshold: Threshold, progress: Progress
 ) -> list[tuple[int, int, float]]:
-    """Return rows of different groups that are nearer than unrelated ones, and their cosine, the nearest first."""
+    """Return rows that stay and are nearer than unrelated ones, and their cosine, the nearest first."""
     if threshold.candidates_from is None or threshold.candidates_from >= threshold.value:
         return []
-    near, cosines = star_groups(U, threshold.candidates_from, progress=progress)
-    apart = np.flatnonzero(of != of[near])
-    pairs = [(int(near[i]), int(i), float(cosines[i])) for i in apart]
+    stay = np.flatnonzero(of == np.arange(len(of)))
+    with unit_matrix(U, stay) as kept:
+        near, cosines = star_groups(kept, threshold.candidates_from, progress=progress)
+    apart = np.flatnonzero(near != np.arange(len(stay)))
+    pairs = [(int(stay[near[i]]), int(stay[i]), float(cosines[i])) for i in apart]
     return sorted(pairs, key=lambda pair: -pair[2])
 
 

@@ -103,7 +103,7 @@ def choose(
         key = source.key
     sizes = [model.spec.dim for model in models]
     choice = choose_encoders(estimate, costs, sizes, members=members, budget=budget)
-    command = _command(str(corpus), names, choice.best, dims)
+    command = _command(str(corpus), names, choice.best, dims, how)
     if how.as_json:
         facts = {"provenance": provenance(), "corpus": {"what": str(source), "key": key}, "sentences": len(sentences)}
         print_json(facts | _json(estimate, choice, costs, sizes) | {"command": command})
@@ -164,15 +164,18 @@ def _lines(estimate: Reliability, choice: Choice, command: str) -> list[str]:
     return [*lines, "No label was read. Where you have scored pairs, `ensembed evaluate` tells for certain.", command]
 
 
-def _command(corpus: str, names: Sequence[str], best: Subset, dims: int | None) -> str:
+def _command(corpus: str, names: Sequence[str], best: Subset, dims: int | None, how: How) -> str:
+    columns = [] if how.column is None else ["--text-column", how.column]
+    form = [] if how.file_format is None else ["--format", how.file_format]
+    read = [corpus, *columns, *form, *(["--errors", how.errors] if how.errors != "strict" else [])]
     if len(best.members) == 1:
         name = names[best.members[0]]
         if dims is not None and dims < best.dim:
             name += f"{'&' if '?' in name else '?'}truncate_dim={dims}"
-        return shlex.join(["ensembed", "encode", "-e", name, corpus, "--out", "vectors.npy"])
+        return shlex.join(["ensembed", "encode", "-e", name, *read, "--out", "vectors.npy"])
     members = [word for j in best.members for word in ("-e", names[j])]
     short = ["--dim", str(dims)] if dims is not None and dims < best.dim else []
-    return shlex.join(["ensembed", "fit", corpus, *members, *short, "--out", "my-model"])
+    return shlex.join(["ensembed", "fit", *read, *members, *short, "--out", "my-model"])
 
 
 def _json(estimate: Reliability, choice: Choice, costs: Sequence[float], sizes: Sequence[int]) -> dict[str, object]:

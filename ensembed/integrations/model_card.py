@@ -35,7 +35,7 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~#$&])")
 _COMMIT = re.compile(r"([0-9a-f]{40})(\+[0-9a-f]{40})*")  # of a model on the hub, and of repositories with its code
 _ORIGINAL = re.compile(r"([\w.-]+/[\w.-]+):")
 _FRONT = re.compile(r"\A---\r?\n(.*?)\r?\n---", re.DOTALL)
-_SCORES = "scores are what `ensembed evaluate --json` prints, or results of ensembed.sts.evaluate, also by model"
+_SCORES = "scores are what `ensembed evaluate --json` prints of STS, or results of ensembed.sts.evaluate, also by model"
 _LIMITS = """\
 The vectors are meant for comparing sentences and short paragraphs: similarity, search, clustering, finding duplicates.
 Compare them by cosine.
@@ -58,7 +58,8 @@ def model_card(
 
     Args:
         model: a fitted model, or the folder of a saved one; its members are not opened.
-        scores: the JSON of `ensembed evaluate --json`, or results of `ensembed.sts.evaluate`: one, a list, or by model.
+        scores: the JSON of `ensembed evaluate --json`, whose results on tasks are left out, or results of
+            `ensembed.sts.evaluate`: one, a list, or by model.
         repo: the model's future name on the hub, as `org/name`.
         licences: licences of members that neither the catalogue nor the hub's cache knows, by the members' names.
 
@@ -208,7 +209,8 @@ def _read_scores(scores: Scores, name: str, members: Sequence[str]) -> _ScoreTab
     for key, value in by_name.items():
         several = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
         results: Any = value if several else [value]
-        rows[str(key)] = tuple(map(_read_score, results))
+        on_sts = (result for result in results if not (isinstance(result, Mapping) and "task" in result))
+        rows[str(key)] = tuple(map(_read_score, on_sts))
     if not rows or not all(rows.values()):
         empty = [key for key, row in rows.items() if not row]
         raise InputError(f"the scores {f'of {empty[0]!r} ' if empty else ''}are empty: {_SCORES}")

@@ -50,6 +50,7 @@ def _attention_kernel(  # type: ignore[no-untyped-def]  # noqa: ANN202 - triton 
     tl.store(place, tl.dot(P.to(v.dtype), v).to(A.dtype.element_ty), mask=inside)
 
 
+# The tiles are loaded as in `_attention_kernel`, written out: each kernel can be read, and tuned on a GPU, alone.
 @triton.jit  # type: ignore[untyped-decorator]  # triton has no types
 def _attention_gradient_kernel(  # type: ignore[no-untyped-def]  # noqa: ANN202 - triton reads no types
     QKV, counts, G, R, length, heads, scale,  # noqa: ANN001 - triton reads no types

@@ -11,16 +11,7 @@ from numpy.typing import NDArray
 from ensembed.encoders.base import FloatArray
 from ensembed.encoders.names_and_consent import Trust
 from ensembed.errors import DimensionError, InputError, StoreError
-from ensembed.integrations.vector_stores import (
-    LINKS,
-    NUMBER,
-    Allowed,
-    FolderStore,
-    Hits,
-    IdArray,
-    StoreFacts,
-    checked_settings,
-)
+from ensembed.integrations import vector_stores as stores
 from ensembed.methods.meta import Layer, Meta
 from ensembed.models.ensemble import MetaEncoder
 from ensembed.models.opening import ModelLike
@@ -30,13 +21,18 @@ from ensembed.support.extras import import_extra
 faiss: Any = import_extra("faiss", "faiss", "a FAISS index")
 
 Kind: TypeAlias = Literal["flat", "hnsw"]
-_ALLOWED: dict[Kind, Allowed] = {
+_ALLOWED: dict[Kind, stores.Allowed] = {
     "flat": {"kind": ("flat",)},
-    "hnsw": {"kind": ("hnsw",), "connectivity": (LINKS,), "ef_construction": (NUMBER,), "ef_search": (NUMBER,)},
+    "hnsw": {
+        "kind": ("hnsw",),
+        "connectivity": (stores.LINKS,),
+        "ef_construction": (stores.NUMBER,),
+        "ef_search": (stores.NUMBER,),
+    },
 }
 
 
-class FaissStore(FolderStore):
+class FaissStore(stores.FolderStore):
     """Vectors of sentences by id in a FAISS index in memory, "flat" (exact) or "hnsw" (a graph); `save` writes it.
 
     Example:
@@ -79,26 +75,26 @@ class FaissStore(FolderStore):
         settings: dict[str, Any] = {"kind": kind}
         if kind == "hnsw":
             settings |= {"connectivity": connectivity, "ef_construction": ef_construction, "ef_search": ef_search}
-        return cls._created(folder, model, checked_settings(settings, _ALLOWED[kind]), trust)
+        return cls._created(folder, model, stores.checked_settings(settings, _ALLOWED[kind]), trust)
 
     def __len__(self) -> int:
         return int(self.index.ntotal)
 
-    def _search(self, vectors: FloatArray, k: int) -> Hits:
+    def _search(self, vectors: FloatArray, k: int) -> stores.Hits:
         options = {}
         if self.facts.settings["kind"] == "hnsw":  # FAISS itself does not search wider for a larger k
             options["params"] = faiss.SearchParametersHNSW(efSearch=max(k, self.facts.settings["ef_search"]))
         scores, ids = self.index.search(np.ascontiguousarray(vectors), k, **options)
         scores[ids < 0] = np.nan  # a graph may lead to fewer than k
-        return Hits(ids, scores)
+        return stores.Hits(ids, scores)
 
-    def _present(self, ids: IdArray) -> NDArray[np.bool_]:
+    def _present(self, ids: stores.IdArray) -> NDArray[np.bool_]:
         return np.isin(ids, faiss.vector_to_array(self.index.id_map))
 
-    def _insert(self, ids: IdArray, vectors: FloatArray) -> None:
+    def _insert(self, ids: stores.IdArray, vectors: FloatArray) -> None:
         self.index.add_with_ids(np.ascontiguousarray(vectors), ids)
 
-    def _delete(self, ids: IdArray) -> None:
+    def _delete(self, ids: stores.IdArray) -> None:
         if self.facts.settings["kind"] == "flat":
             self.index.remove_ids(ids)
             return
@@ -111,7 +107,7 @@ class FaissStore(FolderStore):
             self._insert(numbers[kept], vectors[kept])
 
     @classmethod
-    def _empty_index(cls, facts: StoreFacts) -> Any:  # noqa: ANN401 - faiss has no types
+    def _empty_index(cls, facts: stores.StoreFacts) -> Any:  # noqa: ANN401 - faiss has no types
         if facts.settings["kind"] == "flat":
             return faiss.IndexIDMap2(faiss.IndexFlatIP(facts.dim))
         graph = faiss.IndexHNSWFlat(facts.dim, facts.settings["connectivity"], faiss.METRIC_INNER_PRODUCT)
@@ -120,7 +116,7 @@ class FaissStore(FolderStore):
         return faiss.IndexIDMap2(graph)
 
     @classmethod
-    def _read_index(cls, facts: StoreFacts, file: Path, *, read_only: bool) -> Any:  # noqa: ANN401, ARG003 - faiss has no types, and no view
+    def _read_index(cls, facts: stores.StoreFacts, file: Path, *, read_only: bool) -> Any:  # noqa: ANN401, ARG003 - faiss has no types, and no view
         try:
             index = _read_bounded(file)
         except (RuntimeError, MemoryError) as error:
@@ -130,7 +126,7 @@ class FaissStore(FolderStore):
         counted = rows is not None and index.ntotal == rows.ntotal
         if index.d != facts.dim or not counted or not (graph or isinstance(rows, faiss.IndexFlatIP)):
             raise StoreError(f"{file} is an {type(index).__name__} of {index.d} dimensions, which no store writes")
-        checked_settings(facts.settings, _ALLOWED["hnsw" if graph else "flat"], str(file.parent))
+        stores.checked_settings(facts.settings, _ALLOWED["hnsw" if graph else "flat"], str(file.parent))
         return index
 
     def _write_index(self, path: Path) -> None:

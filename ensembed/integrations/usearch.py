@@ -11,16 +11,7 @@ from numpy.typing import NDArray
 from ensembed.encoders.base import FloatArray
 from ensembed.encoders.names_and_consent import Trust
 from ensembed.errors import StoreError
-from ensembed.integrations.vector_stores import (
-    LINKS,
-    NUMBER,
-    Allowed,
-    FolderStore,
-    Hits,
-    IdArray,
-    StoreFacts,
-    checked_settings,
-)
+from ensembed.integrations import vector_stores as stores
 from ensembed.models.opening import ModelLike
 from ensembed.search.graph_files import check_graph_file
 from ensembed.search.hnsw_graph import save_graph
@@ -30,17 +21,17 @@ usearch: Any = import_extra("usearch.index", "usearch", "a usearch index")
 
 Precision: TypeAlias = Literal["f32", "f16", "i8"]
 
-_ALLOWED: Allowed = {
+_ALLOWED: stores.Allowed = {
     "dtype": get_args(Precision),
-    "connectivity": (LINKS,),
-    "expansion_add": (NUMBER,),
-    "expansion_search": (NUMBER,),
+    "connectivity": (stores.LINKS,),
+    "expansion_add": (stores.NUMBER,),
+    "expansion_search": (stores.NUMBER,),
 }
 EXACT_UP_TO = 1000
 """Stores of up to so many vectors are searched exactly: that is fast, and a small graph may not reach all of them."""
 
 
-class UsearchStore(FolderStore):
+class UsearchStore(stores.FolderStore):
     """Vectors of sentences by id in a usearch index with the cosine metric.
 
     The index is in memory. Search is exact up to 1,000 vectors, or if k is over half of them; otherwise approximate.
@@ -81,7 +72,7 @@ class UsearchStore(FolderStore):
             StoreError: there is a store in the folder already, or it cannot be written to.
         """
         values = (dtype, connectivity, expansion_add, expansion_search)
-        settings = checked_settings(dict(zip(_ALLOWED, values, strict=True)), _ALLOWED)
+        settings = stores.checked_settings(dict(zip(_ALLOWED, values, strict=True)), _ALLOWED)
         return cls._created(folder, model, settings, trust)
 
     @classmethod
@@ -97,30 +88,30 @@ class UsearchStore(FolderStore):
         super().close()
         self.index.reset()
 
-    def _search(self, vectors: FloatArray, k: int) -> Hits:
+    def _search(self, vectors: FloatArray, k: int) -> stores.Hits:
         exact = len(self) <= EXACT_UP_TO or 2 * k > len(self)
         # For one query usearch returns rows, for several it returns matrices with garbage from `counts` on.
         matches = self.index.search(vectors if len(vectors) > 1 else vectors[0], k, exact=exact)
         keys, distances = np.atleast_2d(matches.keys), np.atleast_2d(matches.distances)
         counts = matches.counts if len(vectors) > 1 else [keys.shape[1]]
-        return Hits.padded([(keys[row, :n], 1 - distances[row, :n]) for row, n in enumerate(counts)], k)
+        return stores.Hits.padded([(keys[row, :n], 1 - distances[row, :n]) for row, n in enumerate(counts)], k)
 
-    def _present(self, ids: IdArray) -> NDArray[np.bool_]:
+    def _present(self, ids: stores.IdArray) -> NDArray[np.bool_]:
         return np.asarray(self.index.contains(ids.astype(np.uint64)), bool)
 
-    def _insert(self, ids: IdArray, vectors: FloatArray) -> None:
+    def _insert(self, ids: stores.IdArray, vectors: FloatArray) -> None:
         self.index.add(ids.astype(np.uint64), vectors)
 
-    def _delete(self, ids: IdArray) -> None:
+    def _delete(self, ids: stores.IdArray) -> None:
         self.index.remove(ids.astype(np.uint64))
 
     @classmethod
-    def _empty_index(cls, facts: StoreFacts) -> Any:  # noqa: ANN401 - usearch is optional
+    def _empty_index(cls, facts: stores.StoreFacts) -> Any:  # noqa: ANN401 - usearch is optional
         return usearch.Index(ndim=facts.dim, metric="cos", **{name: facts.settings[name] for name in _ALLOWED})
 
     @classmethod
-    def _read_index(cls, facts: StoreFacts, file: Path, *, read_only: bool) -> Any:  # noqa: ANN401 - usearch is optional
-        checked_settings(facts.settings, _ALLOWED, str(file.parent))
+    def _read_index(cls, facts: stores.StoreFacts, file: Path, *, read_only: bool) -> Any:  # noqa: ANN401 - usearch is optional
+        stores.checked_settings(facts.settings, _ALLOWED, str(file.parent))
         try:
             index = cls._empty_index(facts)  # `Index.restore` does not restore the breadth of the search
             check_graph_file(file, index)

@@ -29,10 +29,8 @@ quick: .venv/dev
 	$(PYTEST) --quick --numprocesses 2 --dist loadfile -p no:schemathesis
 
 # In three processes, because many tests wait for processes that they start. One process runs a whole file. A process
-# imports the files of all the others, too: one is enough for the large libraries, which take half a minute. It also runs
-# real encoders and experiments, so that all three end at about the same time.
-LIBRARIES = tests/integrations tests/encoders/test_consent.py tests/encoders/test_st.py $(wildcard tests/encoders/test_st_*.py) \
-	tests/encoders/test_real.py tests/experiments
+# imports the files of all the others, too: one is enough for the large libraries, which take half a minute.
+LIBRARIES = tests/integrations tests/encoders/test_consent.py tests/encoders/test_st.py $(wildcard tests/encoders/test_st_*.py)
 
 suite: .venv/dev
 	$(MAKE) --jobs 2 suite-libraries suite-rest

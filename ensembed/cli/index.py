@@ -28,7 +28,7 @@ from ensembed.corpora.corpus import BadBytes
 from ensembed.corpora.record_files import RecordFile
 from ensembed.errors import CorpusError
 from ensembed.search.index_files import MANIFEST
-from ensembed.search.index_input import BATCH, add_file
+from ensembed.search.index_input import BATCH, add_file, delete_before
 from ensembed.search.search_index import open_or_create
 
 setting_options = Gathered(
@@ -155,7 +155,11 @@ def index(
         )
         lines = () if delete_from is None else itertools.chain.from_iterable(read_batches(Path(delete_from)))
         if ids := [*deleted, *(line for line in lines if line.strip())]:
-            changes["deleted"] = opened.delete(ids, progress=progress)
+            if source is None:
+                changes["deleted"] = opened.delete(ids, progress=progress)
+            else:
+                how_added = {name: adding[name] for name in ("replace", "again")}
+                changes["deleted"] = delete_before(opened, source, ids, **how_added, progress=progress)
         if source is not None:
             changes |= asdict(add_file(opened, source, **adding, progress=progress))
         if embed_translated is not None:

@@ -163,7 +163,8 @@ class Manifest:
     graph: GraphFacts | None = None
     next_segment: int = 1  # the number of the next file; never used twice, because readers may have old files open
     next_key: int = 0  # the key of the next row; never used twice either
-    # By the hash of an imported file: how many of its records were read, and whether that was all of them.
+    # By the hash of an imported file: how many of its records were read, and whether that was all of them. While it is
+    # imported there is an entry for what was deleted before, which begins with the hash, too (`delete_before`).
     imports: Mapping[str, tuple[int, bool]] = field(default_factory=dict)
     translated: TranslatedFacts | None = None  # rows that were translated from another model's
 

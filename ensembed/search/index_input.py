@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -56,11 +57,7 @@ def add_file(
             progress(label, done, total)
 
     with index.writing():
-        before, complete = index.manifest.imports.get(key or "", (0, False))
-        if complete and not again and not (replace and file.id_column):
-            what = f"{file.name} was added to {index.folder} before, all {before} records of it"
-            raise CorpusError(f"{what}: there is nothing to do; again=True (--again) adds it once more")
-        before = 0 if complete else before
+        before = _records_before(index, file, key, replace=replace, again=again)
         added, read = 0, before
         records = itertools.islice(file, before, None)
         while some := list(itertools.islice(records, batch)):
@@ -85,6 +82,40 @@ def add_file(
         if key is not None:  # at the end, so that after a failure above the same call continues
             index.add([], mark=(key, read, True))
     return Imported(added, read - before - added, before)
+
+
+def delete_before(
+    index: Index,
+    file: RecordFile,
+    ids: Sequence[str],
+    *,
+    replace: bool = False,
+    again: bool = False,
+    progress: Progress = silent,
+) -> int:
+    """Delete rows before `add_file` adds a file with the same settings; return how many.
+
+    What is deleted is remembered until the file is complete: after an interruption the same call deletes nothing, not
+    even a row of the file that has one of these ids.
+    """
+    key = file.key()
+    if key is None:
+        return index.delete(ids, progress=progress)
+    mark = f"{key} {hashlib.sha256(json.dumps(sorted(set(check_ids(ids)))).encode()).hexdigest()[:16]}"
+    with index.writing():
+        before = _records_before(index, file, key, replace=replace, again=again)
+        if mark in index.manifest.imports:
+            return 0
+        return index.delete(ids, marks={key: (before, False), mark: (0, False)}, progress=progress)
+
+
+def _records_before(index: Index, file: RecordFile, key: str | None, *, replace: bool, again: bool) -> int:
+    """Return how many records of a file an interrupted run has read; a file that was read whole may be an error."""
+    before, complete = index.manifest.imports.get(key or "", (0, False))
+    if complete and not again and not (replace and file.id_column):
+        what = f"{file.name} was added to {index.folder} before, all {before} records of it"
+        raise CorpusError(f"{what}: there is nothing to do; again=True (--again) adds it once more")
+    return 0 if complete else before
 
 
 def check_texts(texts: Iterable[str], what: str = "text") -> list[str]:

@@ -336,14 +336,30 @@ class Index(Shown):
                 lines = [segments.record_line(names[i], checked[i], checked_metadata[i]) for i in rows]
                 manifest = self._with_rows([names[i] for i in rows], matrix, lines)
             if mark is not None:
-                manifest = dataclasses.replace(manifest, imports={**manifest.imports, mark[0]: mark[1:]})
+                key, _, complete = mark
+                # What was deleted before the file was added (`delete_before`) counts until the file is complete.
+                kept = {
+                    name: value
+                    for name, value in manifest.imports.items()
+                    if not (complete and name.startswith(f"{key} "))
+                }
+                manifest = dataclasses.replace(manifest, imports={**kept, key: mark[1:]})
             if manifest is not self.manifest:
                 self._commit(manifest)
                 self.maintain(progress)
         return names
 
-    def delete(self, ids: Sequence[str], *, progress: Progress = silent) -> int:
-        """Delete the rows with these ids, all or none, and return their number; an unknown id is an InputError."""
+    def delete(
+        self,
+        ids: Sequence[str],
+        *,
+        marks: Mapping[str, tuple[int, bool]] | None = None,
+        progress: Progress = silent,
+    ) -> int:
+        """Delete the rows with these ids, all or none, and return their number; an unknown id is an InputError.
+
+        `marks` are entries of `Manifest.imports` that are saved in the same change.
+        """
         wanted = list(dict.fromkeys(check_ids(ids)))
         with self.writing():
             places = self.snapshot.find(wanted)
@@ -351,7 +367,8 @@ class Index(Shown):
                 more = f" and {len(unknown) - 1} others" if len(unknown) > 1 else ""
                 raise InputError(f"no row has the id {shorten(unknown[0])}{more}: nothing was deleted")
             if places:
-                self._commit(self._next_manifest(segments=self.snapshot.with_deleted(places.values())))
+                deleted = self.snapshot.with_deleted(places.values())
+                self._commit(self._next_manifest(segments=deleted, imports={**self.manifest.imports, **(marks or {})}))
                 self.maintain(progress)
         return len(places)
 

@@ -125,6 +125,42 @@ def test_an_interrupted_index_says_how_to_continue(
     assert call(capsys, *command)[0]["rows"] == 1
 
 
+def test_deleting_and_adding_can_be_repeated_after_an_interruption(
+    capsys: pytest.CaptureFixture[str], index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = tmp_path / "more.csv"
+    more.write_text("id,text\n1,a dog is back\n8,a fox\n9,a hen\n")
+    command = ["index", index, more, "--id-column", "id", "--batch", "1", "--delete", "1", "--delete", "2", "--json"]
+    add = Index.add
+
+    def interrupted_after(batches: int) -> None:
+        def interrupt(*arguments: Any, **settings: Any) -> list[str]:  # noqa: ANN401 - those of `Index.add`
+            nonlocal batches
+            batches -= 1
+            if batches < 0:
+                raise KeyboardInterrupt
+            return add(*arguments, **settings)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Index, "add", interrupt)
+            call(capsys, *command, code=130)
+
+    interrupted_after(0)
+    assert "no row has the id '1'" in call(capsys, "index", index, "--delete", "1", code=1)
+    interrupted_after(1)
+    assert Index.open(index).get(["1"])[0]["text"] == "a dog is back"  # the row of the file stays in what follows
+    [facts] = call(capsys, *command)
+    assert (facts["rows"], facts["now_deleted"], facts["now_added"]) == (4, 0, 2)
+    assert [row["text"] for row in Index.open(index).get(["1", "9"])] == ["a dog is back", "a hen"]
+    # The file is complete: the next run is another one, and deletes or fails as a whole.
+    assert "was added to" in call(capsys, *command[:-5], "--delete", "8", code=1)
+    assert len(Index.open(index)) == 4
+    command = [*command[:-5], "--delete", "1", "--delete", "8", "--delete", "9", "--again", "--json"]
+    interrupted_after(0)
+    [facts] = call(capsys, *command)
+    assert (facts["rows"], facts["now_deleted"], facts["now_added"]) == (4, 0, 3)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [

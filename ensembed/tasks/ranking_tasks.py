@@ -13,7 +13,7 @@ from typing_extensions import Self
 
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import DatasetError
-from ensembed.tasks.task import Statistic, Texts, VectorTask, mean_of
+from ensembed.tasks.task import Statistic, Texts, VectorTask, hash_facts, mean_of
 
 DEPTH = 1000
 """Documents of a ranking that count for MAP and MRR, as in BEIR and MTEB."""
@@ -96,6 +96,14 @@ class Ranking(VectorTask):
     def gold(self) -> Any:  # noqa: ANN401 - see `Task`
         """Return the judgements."""
         return [[self.query_ids[i], dict(self.relevance[self.query_ids[i]])] for i in self.judged]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The hash of the data, with the documents' ids, by which judgements and candidates name them."""
+        candidates = None
+        if self.candidates is not None:
+            candidates = [list(self.candidates[self.query_ids[i]]) for i in self.judged]
+        return hash_facts([self.texts_hash, self.document_ids, candidates, self.skip_same_id])
 
     def statistic(self, measure: str, vectors: Mapping[str, FloatArray]) -> Statistic:
         """Return the mean of a measure over queries."""

@@ -116,10 +116,14 @@ class VectorTask(Task):
         """Return what is known about the texts, for the fingerprint."""
 
     @cached_property
+    def texts_hash(self) -> str:
+        """The hash of all texts and of what is known about them; the resamples are chosen by it."""
+        return hash_facts([self.kind, {name: group.texts for name, group in self.texts().items()}, self.gold()])
+
+    @property
     def fingerprint(self) -> str:
-        """The hash of all texts and of what is known about them; results carry it."""
-        facts = [self.kind, {name: group.texts for name, group in self.texts().items()}, self.gold()]
-        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+        """The hash of the data; results carry it."""
+        return self.texts_hash
 
     def statistics(self, measures: Sequence[str], vectors: Mapping[str, FloatArray]) -> dict[str, Statistic]:
         """Return `statistic` of several measures."""
@@ -135,10 +139,15 @@ class VectorTask(Task):
         ones = np.ones((1, self.items))
         values = {name: float(statistic(ones)[0]) for name, statistic in statistics.items()}
         blocks: dict[str, list[Array]] = {name: [] for name in statistics}
-        for counts in draws(self.items, how.resamples, [how.seed, int(self.fingerprint, 16)]):
+        for counts in draws(self.items, how.resamples, [how.seed, int(self.texts_hash, 16)]):
             for name, statistic in statistics.items():
                 blocks[name].append(statistic(counts))
         return {name: Figure(values[name], np.concatenate([np.empty(0), *blocks[name]])) for name in statistics}
+
+
+def hash_facts(facts: Any) -> str:  # noqa: ANN401 - whatever JSON can hold
+    """Return 16 digits of the hash of facts."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def draws(items: int, resamples: int, seed: Sequence[int]) -> Iterator[Array]:

@@ -120,6 +120,16 @@ def test_document_with_the_id_of_the_query_can_be_left_out() -> None:
         assert values(task, queries=vectors[:1], documents=vectors)["ndcg@10"] == pytest.approx(expected)
 
 
+def test_tasks_that_differ_in_the_ids_of_documents_have_other_fingerprints() -> None:
+    def task(ids: tuple[str, ...], **settings: Any) -> Ranking:  # noqa: ANN401 - of `Ranking`
+        return Ranking("search", ("q",), ("a dog",), ids, ("a puppy", "stocks"), {"q": {"x": 1}}, **settings)
+
+    tasks = [task(("x", "y")), task(("y", "x")), task(("x", "y"), skip_same_id=True)]
+    tasks += [task(("x", "y"), candidates={"q": ids}) for ids in (["x"], ["x", "y"])]
+    assert len({each.fingerprint for each in tasks}) == len(tasks)
+    assert task(("x", "y")).fingerprint == tasks[0].fingerprint
+
+
 def repeated(counts: NDArray[Any]) -> NDArray[np.int64]:
     return np.repeat(np.arange(len(counts)), counts.astype(int))
 

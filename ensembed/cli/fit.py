@@ -24,8 +24,10 @@ from ensembed.cli.options import (
     stages_json,
     training_engine_options,
 )
-from ensembed.errors import ModelError
+from ensembed.corpora.corpus import Corpus
+from ensembed.errors import InputError, ModelError
 from ensembed.methods import Method
+from ensembed.methods.prediction import LEAST_ROWS
 from ensembed.models.ensemble import Ensemble, MetaEncoder
 from ensembed.models.saved_model import CONFIG, is_own_folder
 from ensembed.models.summary import spectrum, summary
@@ -129,6 +131,8 @@ def fit(
         ensemble = Ensemble(encoders, threads=how.threads, progress=progress)
         with errors_name_options(usage=True):
             method.check(ensemble.dims)
+        if cheap is not None:
+            _check_cheap(encoders.index(cheap), ensemble, method, source, tuned=labels is not None)
         with errors_name_options(), engine.open() as chosen:
             model = ensemble.fit(
                 source,
@@ -147,6 +151,29 @@ def fit(
     click.echo(text_table(["what", ""], [["model", str(out)], *summary(model)], left=2))
     if chosen.stages and not how.quiet:
         print_stages(chosen.stages)
+
+
+def _check_cheap(place: int, ensemble: Ensemble, method: Method, corpus: Corpus, *, tuned: bool) -> None:
+    """Raise an error, before the work, if the model will not be able to predict the members beside that at `place`."""
+    weights = method.weighting
+    counted = [j for j in range(len(ensemble.encoders)) if isinstance(weights, str) or weights[j]]
+    if not tuned and place not in counted:
+        raise click.UsageError("--cheap names a member of weight 0, which is left out: give it another weight.")
+    if len(ensemble.encoders if tuned else counted) < 2:
+        raise click.UsageError("--cheap predicts the other members, and none counts: name another one with -e.")
+    if not tuned and not method.needs_rows:
+        raise click.UsageError(
+            f"--cheap learns from CORPUS what the others add, and --method {method.name} with these weights learns "
+            "nothing from it: take auto without --weights."
+        )
+    from ensembed.reliability.trust_estimate import sample_rows  # most fits do without
+
+    sentences = len(sample_rows(len(corpus), corpus, LEAST_ROWS, 0))
+    if sentences < LEAST_ROWS:
+        raise InputError(
+            f"{corpus} holds {sentences} distinct sentences: it takes at least {LEAST_ROWS} to predict members; take a "
+            "larger corpus, or leave out --cheap"
+        )
 
 
 def _print_json(model: MetaEncoder, out: Path, stages: Sequence[Stage]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ensembed.errors import InputError, ViewError
 from ensembed.methods.meta import Layer, Meta, MetaRows, Network, Projection
-from ensembed.methods.method import MomentMethod
+from ensembed.methods.method import MomentMethod, no_place
 from ensembed.methods.passes import Passes
 from ensembed.methods.weights import CountedMembers, Weights, concatenation
 from ensembed.numerics.eigen import fix_signs, supported_eigh
@@ -102,7 +102,7 @@ class Auto(MomentMethod):
         from ensembed.reliability.trust_estimate import sample_rows, sample_vectors  # most fits do without
 
         if self.whitened[-1] >= len(views):
-            raise InputError(f"whitened has place {self.whitened[-1]}, but there are {len(views)} members")
+            raise no_place(self.whitened[-1], len(views))
         dim, placements = concatenation(self.weights, dims)
         projections: list[Projection] = list(placements)
         rows = sample_rows(views[0].shape[0], None, _ROWS, 0)

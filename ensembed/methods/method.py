@@ -203,6 +203,9 @@ class Method(ABC):
             InputError: there are more or fewer weights than members, or it takes more or fewer members.
             DimensionError: `dim` is larger than the method can have.
         """
+        whitened = getattr(self, "whitened", ())
+        if whitened and whitened[-1] >= len(dims):
+            raise no_place(whitened[-1], len(dims))
         if not self.needs_rows:
             self.build(dims)
         weights = self.weighting
@@ -293,6 +296,11 @@ class MomentMethod(Method):
         """Make one pass over the views for their moments, then solve."""
         moments = passes.moments(views, how, normalize=self.normalize)
         return self.solve(moments, [view.shape[1] for view in views])
+
+
+def no_place(place: int, members: int) -> InputError:
+    """Return the error for a place of `whitened` that no member has."""
+    return InputError(f"whitened has place {place}, but there are {members} members")
 
 
 def fit_supported(method: Method, fit: Callable[[Any], Meta]) -> Meta:

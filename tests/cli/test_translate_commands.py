@@ -80,3 +80,33 @@ def test_a_cheap_model_is_saved(capsys: pytest.CaptureFixture[str]) -> None:
     assert "predicts" in table
     assert "the member alone" in table
     assert main(["fit", "corpus.txt", *members, "--cheap", "minilm", "--out", "other"]) == 2
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("corpus", "options", "code", "message"),
+    [
+        ("corpus.txt", ["-e", NEW, "--method", "conc"], 2, "--method conc with these weights learns nothing"),
+        ("corpus.txt", ["-e", NEW, "--weights", "1,2"], 2, "--method auto with these weights learns nothing"),
+        ("corpus.txt", ["-e", NEW, "--dim", "9", "--weights", "0,1"], 2, "--cheap names a member of weight 0"),
+        ("corpus.txt", ["-e", NEW, "--dim", "9", "--weights", "1,0"], 2, "the other members, and none counts"),
+        ("corpus.txt", [], 2, "the other members, and none counts: name another one with -e"),
+        ("few.txt", ["-e", NEW], 1, "few.txt holds 999 distinct sentences: it takes at least 1000 to predict members"),
+    ],
+)
+def test_a_cheap_model_that_cannot_be_is_refused_before_the_corpus_is_encoded(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    corpus: str,
+    options: list[str],
+    code: int,
+    message: str,
+) -> None:
+    def encode(*_: object, **__: object) -> None:
+        raise AssertionError("the corpus was encoded")
+
+    monkeypatch.setattr("ensembed.engines.engine.Local.embed_all", encode)
+    sentences = [f"sentence {i}" for i in range(999)]
+    Path("few.txt").write_text("\n".join([*sentences, *sentences]))
+    assert main(["fit", corpus, "-e", OLD, *options, "--cheap", OLD, "--out", "cheap"]) == code
+    assert message in capsys.readouterr().err

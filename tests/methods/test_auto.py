@@ -139,6 +139,10 @@ def test_what_cannot_be_whitened() -> None:
     views = make_views(50, (4, 3))
     with pytest.raises(InputError, match="whitened has place 2, but there are 2 members"):
         Auto(weights=(1, 1), whitened=(2,)).fit(views)
+    for weights in ("equal", "reliability", (1, 1)):
+        with pytest.raises(InputError, match="whitened has place 2, but there are 2 members"):
+            Auto(weights=weights, whitened=(2,)).check([3, 2])
+    Auto(weights="equal", whitened=(1,)).check([3, 2])
     with pytest.raises(InputError, match="a place of `whitened` must be a whole number of at least 0, not -1"):
         Auto(weights=(1, 1), whitened=(-1,))
     with pytest.raises(InputError, match="have moments of their own: call `fit`"):

@@ -26,6 +26,7 @@ from ensembed.encoders.static_encoder import StaticEncoder
 from ensembed.encoders.token_ids import all_ids, first_ids, open_tokenizer, read_tokenizer
 from ensembed.errors import EncoderError, InputError
 from ensembed.models.ensemble import MetaEncoder
+from ensembed.support.checks import check_whole
 from ensembed.support.progress import Progress
 from ensembed.views import ViewStore
 
@@ -100,6 +101,8 @@ def open_student(
     plan: Plan, teacher: Encoder | Path, *, threads: int | None = None, progress: Progress
 ) -> StudentSource:
     """Open what a plan asks for."""
+    if threads is not None:
+        check_whole("threads", threads, 1)
     if plan.student == "static":
         return StaticSource(plan, teacher, threads=threads, progress=progress)
     for name in ("start", "tokenizer"):

@@ -29,6 +29,7 @@ from ensembed.distil.fidelity import Fidelity, HeldOut
 from ensembed.errors import InputError, ModelError, TrainingError
 from ensembed.numerics.process_group import Alone, DivergedError
 from ensembed.numerics.torch_device import checked_device, memory_errors
+from ensembed.support.checks import check_whole
 from ensembed.support.progress import Progress, lines, silent
 from ensembed.support.training_checkpoint import Checkpoint, State
 
@@ -384,7 +385,8 @@ def _by_neighbours(
 @contextmanager
 def _threads(threads: int | None) -> Iterator[None]:
     before = torch.get_num_threads()
-    if threads:
+    if threads is not None:
+        check_whole("threads", threads, 1)
         torch.set_num_threads(threads)
     try:
         yield

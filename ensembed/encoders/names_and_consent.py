@@ -37,6 +37,7 @@ from ensembed.encoders.base import (
 from ensembed.encoders.wrappers import LONG, AdjustedEncoder, ObjectEncoder
 from ensembed.errors import EFFECTS, ConsentError, EncoderError, EnsembedError, InputError, UnknownEncoderError
 from ensembed.fetch.catalog import CatalogEntry, entry, hub_names, require
+from ensembed.support.checks import check_whole
 from ensembed.support.extras import package_of
 from ensembed.support.progress import Progress, silent
 
@@ -253,6 +254,8 @@ def open_encoder(
         UnknownEncoderError: there is no encoder of that name.
         MissingError: its files have to be pulled, or its package installed, first.
     """
+    if threads is not None:
+        check_whole("threads", threads, 1)
     if isinstance(source, Encoder):
         return source
     if isinstance(source, str | AllowedName):

@@ -23,7 +23,7 @@ from ensembed.integrations.onnx_graphs import Member, Nodes, Operations, Text, u
 from ensembed.methods.meta import Meta
 from ensembed.models.opening import ModelLike, open_model
 from ensembed.support.atomic_files import finish_switch, make_folder, why_not_writable, write_atomically, write_output
-from ensembed.support.checks import sha256_of
+from ensembed.support.checks import check_whole, sha256_of
 from ensembed.support.file_limits import JSON_BYTES, PROMPT_CHARACTERS, open_regular, parse_json, read_json
 from ensembed.support.machine import available_cores
 from ensembed.support.version import __version__
@@ -206,6 +206,8 @@ class OnnxModel(Encoder):
     """
 
     def __init__(self, folder: str | Path, *, threads: int | None = None) -> None:
+        if threads is not None:
+            check_whole("threads", threads, 1)
         folder = Path(folder)
         before = None
         while True:

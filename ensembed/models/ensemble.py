@@ -31,7 +31,7 @@ from ensembed.models.saved_translation import Translation
 from ensembed.models.tuning import LabelledPairs, Labels, tune_method
 from ensembed.numerics.pass_options import Pass
 from ensembed.numerics.row_matrices import Views
-from ensembed.support.checks import is_number
+from ensembed.support.checks import check_whole, is_number
 from ensembed.support.machine import blas_threads
 from ensembed.support.progress import Progress, Schedule, silent
 from ensembed.support.shown_objects import Facts, Shown
@@ -138,6 +138,8 @@ class Ensemble(Shown):
             InputError: the method does not suit the members, or the pairs cannot be tuned on. Nothing is encoded yet.
             StoreBusyError: another process is encoding or training the same.
         """
+        if threads is not None:
+            check_whole("threads", threads, 1)
         if not isinstance(method, Method) or parameters:
             method = _method_of(method, parameters)
         method.check(self.dims)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from ensembed.errors import InputError, ViewError
 from ensembed.numerics.pass_options import Pass, Precision
 from ensembed.numerics.row_matrices import Array64, Views, check_views, column_slices, non_finite, unit_rows
+from ensembed.support.checks import check_whole
 from ensembed.support.machine import available_cores
 from ensembed.support.progress import Progress
 
@@ -145,8 +146,8 @@ def shifted_sums(views: Views, how: Pass, normalize: bool) -> tuple[Array64, Arr
     around them, and X'X - n m m' of unshifted rows cancels. A ViewError names the view and the row of NaN or Inf.
     """
     threads = how.threads
-    if threads is not None and threads < 1:
-        raise InputError(f"threads must be at least 1, not {threads}")
+    if threads is not None:
+        check_whole("threads", threads, 1)
     run = _Sums(views, normalize, np.float64 if how.precision == "float64" else np.float32)
     with one_blas_thread() as usual:
         if threads is None and run.work < _SMALL:

@@ -68,6 +68,8 @@ def limit_threads(threads: int) -> None:
 @contextmanager
 def blas_threads(threads: int | None) -> Iterator[None]:
     """Let BLAS use so many threads while a block runs; None lets it use no more than there are cores."""
+    if threads is not None:
+        check_whole("threads", threads, 1)
     from threadpoolctl import threadpool_info, threadpool_limits
 
     usual = max((pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"), default=1)

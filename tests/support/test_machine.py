@@ -6,15 +6,18 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import ensembed
 from ensembed import Ensemble
 from ensembed.cli import main
+from ensembed.corpora.corpus import ListCorpus
 from ensembed.errors import InputError
 from ensembed.support.machine import available_cores, blas_threads, cache_dir, chosen_data_dir
 
@@ -90,6 +93,29 @@ def test_a_number_of_threads_that_is_none_changes_nothing(threads: Any) -> None:
     with pytest.raises(InputError, match=f"at least 1, not {threads!r}"):
         ensembed.limit_threads(threads)
     assert available_cores() == before
+
+
+def test_no_threads_are_refused_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ensembed.distil.distillation import Plan, distil
+    from ensembed.encoders import DemoEncoder, open_encoder
+    from ensembed.methods import Concat
+
+    def encode(*_: object) -> None:
+        raise AssertionError("sentences were encoded")
+
+    views, texts = [np.eye(3), np.eye(3)], [f"sentence {i}" for i in range(9)]
+    ensemble, teacher = Ensemble(["demo?dim=8&seed=1", "demo?dim=6&seed=2"]), DemoEncoder(8)
+    monkeypatch.setattr(DemoEncoder, "embed", encode)
+    calls: list[Callable[[Any], Any]] = [
+        lambda threads: Concat().fit(views, threads=threads),
+        lambda threads: ensemble.fit(texts, Concat(), threads=threads),
+        lambda threads: distil(teacher, ListCorpus(texts), Plan(start=("none",)), tmp_path / "s", threads=threads),
+        lambda threads: open_encoder("demo", threads=threads),
+    ]
+    for call in calls:
+        for threads in (0, -1, 1.5):
+            with pytest.raises(InputError, match=f"threads must be a whole number of at least 1, not {threads}"):
+                call(threads)
 
 
 def test_blas_uses_no_more_cores_than_there_are_and_no_more_than_it_was_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -305,7 +305,7 @@ def _settings(threads: int | None, device: str, precision: str) -> Iterator[None
     """Set threads and, on CUDA, tf32 products and float32 sums of bfloat16 products; restore them at the end."""
     matmul, cuda = torch.backends.cuda.matmul, device.startswith("cuda")
     before = torch.get_num_threads(), matmul.allow_tf32, matmul.allow_bf16_reduced_precision_reduction
-    if threads:
+    if threads is not None:
         torch.set_num_threads(threads)
     if cuda:
         matmul.allow_tf32, matmul.allow_bf16_reduced_precision_reduction = precision == "tf32", False

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import gzip
+import io
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
@@ -291,7 +293,7 @@ def _refuse_constant(constant: str) -> None:
 
 def form_of(path: Path, form: str | None = None) -> str:
     """Return the form to write a file in: the given one, or the one of the file's ending, or raise an InputError."""
-    chosen = form or path.suffix.lower().removeprefix(".")
+    chosen = form or Path(path.name.lower().removesuffix(".gz")).suffix.removeprefix(".")
     if chosen not in FORMS:
         raise InputError(
             f"{str(path)!r} ends neither in .csv nor in .jsonl: rename it, or say which it is (form=…, --out-format)"
@@ -325,9 +327,15 @@ def _cell(value: Any) -> Any:  # noqa: ANN401 - whatever a record holds
 
 @contextmanager
 def new_text_file(path: Path) -> Iterator[TextIO]:
-    """Open a UTF-8 file that gets its name when the block ends without error; otherwise nothing is left behind."""
+    """Open a UTF-8 file that gets its name when the block ends without error; otherwise nothing is left behind.
+
+    It is gzipped if its name ends in .gz. The same text gives the same bytes: neither name nor time is in them.
+    """
     try:
-        with new_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-            yield file
+        with new_file(path) as temporary, temporary.open("wb") as binary, ExitStack() as stack:
+            packed: Any = binary
+            if path.suffix.lower() == ".gz":
+                packed = stack.enter_context(gzip.GzipFile("", "wb", fileobj=binary, mtime=0))
+            yield stack.enter_context(io.TextIOWrapper(packed, encoding="utf-8", newline=""))
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror or error}; name another file") from error

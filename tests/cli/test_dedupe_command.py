@@ -57,6 +57,18 @@ def test_dedupe_prints_groups(capsys: pytest.CaptureFixture[str], corpus: Path) 
     assert "threshold 0.7000\n" in text
 
 
+def test_names_that_end_in_gz_are_gzipped_files(
+    capsys: pytest.CaptureFixture[str], corpus: Path, tmp_path: Path
+) -> None:
+    written = []
+    for gz in ("", ".gz"):
+        kept, out = tmp_path / f"kept.txt{gz}", tmp_path / f"groups.csv{gz}"
+        output(capsys, "dedupe", NAME, str(corpus), "--threshold", "0.7", "--kept", str(kept), "--out", str(out))
+        written.append([path.read_bytes() for path in (kept, out)])
+    assert [gzip.decompress(content) for content in written[1]] == written[0]
+    assert data(capsys, "dedupe", NAME, str(tmp_path / "kept.txt.gz"), "--threshold", "0.7")["rows"] == 3
+
+
 def test_dedupe_writes_files_and_json(capsys: pytest.CaptureFixture[str], corpus: Path, tmp_path: Path) -> None:
     out, kept = tmp_path / "groups.csv", tmp_path / "unique.txt"
     arguments = [NAME, str(corpus), "--threshold", "0.7", "--out", str(out), "--kept", str(kept), "--keep", "longest"]

@@ -157,9 +157,22 @@ def check_metadata(metadata: Sequence[Mapping[str, Any] | None] | None, count: i
         try:
             # As in `record_line`, for which a lone surrogate is no text.
             parse_json(json.dumps({"metadata": dict(row)}, ensure_ascii=False, allow_nan=False).encode())
+            _check_keys(row)
         except (TypeError, ValueError, RecursionError) as error:
             raise InputError(f"the metadata of row {i} is no JSON: {error}; it was {shorten(dict(row))}") from None
     return checked
+
+
+def _check_keys(value: object) -> None:
+    """Raise a TypeError for a key that is no string, at any depth: in JSON it would become one."""
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise TypeError(f"its key {key!r} is no string")
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for inner in value:
+            _check_keys(inner)
 
 
 def check_vectors(vectors: Any, dim: int, count: int | None = None) -> FloatArray:  # noqa: ANN401 - anything array-like

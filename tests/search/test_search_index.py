@@ -209,6 +209,8 @@ def test_unknown_ids_delete_nothing(index: Index) -> None:
         (lambda i: i.add(["x"], metadata=[{"a": object()}]), "no JSON"),
         (lambda i: i.add(["x"], metadata=[{"a": ["\ud800"]}]), "metadata of row 0 .*surrogates not allowed"),
         (lambda i: i.add(["x"], metadata=[{"\ud800": 1}]), "metadata of row 0 is no JSON"),
+        (lambda i: i.add(["x"], metadata=[{"a": {1: "one"}}]), "row 0 is no JSON: its key 1 is no string"),
+        (lambda i: i.add(["x"], metadata=[{"a": [{"b": ({None: 2},)}]}]), "no JSON: its key None is no string"),
         (lambda i: i.add(["x"], metadata=[]), "metadata of 0 rows"),
         (lambda i: i.add(["x"], metadata=["a"]), "is a mapping"),
         (lambda i: i.add(["x"], vectors=np.ones((2, 8))), "2 vectors for 1 texts"),

@@ -332,7 +332,7 @@ def new_text_file(path: Path) -> Iterator[TextIO]:
     It is gzipped if its name ends in .gz. The same text gives the same bytes: neither name nor time is in them.
     """
     try:
-        with new_file(path) as temporary, temporary.open("wb") as binary, ExitStack() as stack:
+        with new_file(path, through_link=True) as temporary, temporary.open("wb") as binary, ExitStack() as stack:
             packed: Any = binary
             if path.suffix.lower() == ".gz":
                 packed = stack.enter_context(gzip.GzipFile("", "wb", fileobj=binary, mtime=0))

@@ -35,8 +35,8 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def write_output(path: Path, data: bytes) -> None:
-    """Write a file that a user named; it may be a pipe or a device, see `new_file`."""
-    with new_file(path) as temporary:
+    """Write a file that a user named; it may be a pipe, a device or a link, see `new_file`."""
+    with new_file(path, through_link=True) as temporary:
         temporary.write_bytes(data)
 
 
@@ -63,15 +63,18 @@ def write_all_atomically(contents: Mapping[Path, bytes]) -> None:
 
 
 @contextmanager
-def new_file(path: Path, *, sync_name: bool = True) -> Iterator[Path]:
+def new_file(path: Path, *, sync_name: bool = True, through_link: bool = False) -> Iterator[Path]:
     """Yield a temporary path beside `path` to write to; it is synced and renamed when the block ends without error.
 
     Without `sync_name` the caller syncs the folder, once for many files, before it writes a file that names them. What
-    cannot be replaced by a file (`/dev/null`, `/dev/stdout`, a pipe) is written to itself.
+    cannot be replaced by a file (`/dev/null`, `/dev/stdout`, a pipe) is written to itself. A link is replaced, so that
+    a folder of ours holds its own files. With `through_link`, for files that a user named, its target is.
     """
     if path.absolute().parent == Path("/dev") or (path.exists() and not path.is_file()):
         yield path
         return
+    if through_link and path.is_symlink():
+        path = Path(os.path.realpath(path))
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         yield temporary
@@ -273,7 +276,7 @@ def write_rows(path: Path, dim: int) -> Iterator[RowWriter]:
     """
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder")
-    with new_file(path) as temporary, temporary.open("wb") as file:
+    with new_file(path, through_link=True) as temporary, temporary.open("wb") as file:
         writer = RowWriter(file, dim)
         file.write(npy_header((0, dim)))
         yield writer

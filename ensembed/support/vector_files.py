@@ -43,7 +43,7 @@ def write_vectors(path: Path, dim: int) -> Iterator[VectorWriter]:
         ['sentence,0,1', 'a dog,0.5,0.1']
     """
     form = path.suffix.lower()
-    with new_file(path) as temporary:
+    with new_file(path, through_link=True) as temporary:
         if form == ".parquet":
             with _parquet(temporary, dim) as parquet:
                 yield parquet

@@ -9,15 +9,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from ensembed.corpora.record_files import new_text_file
 from ensembed.support.atomic_files import (
     finish_switch,
     new_folder,
     write_all_atomically,
     write_atomically,
     write_output,
+    write_rows,
 )
+from ensembed.support.vector_files import write_vectors
 
 ROUNDS = 40
 SIZES = (1, 100_000)
@@ -171,6 +175,36 @@ def test_a_new_folder_replaces_a_link_and_leaves_nothing_of_it(tmp_path: Path) -
         (temporary / "file").write_bytes(b"new")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["made", "other"]
     assert [(tmp_path / name / "file").read_bytes() for name in ("made", "other")] == [b"new", b"old"]
+
+
+def test_what_a_user_named_is_written_through_links(tmp_path: Path) -> None:
+    def vectors(path: Path) -> None:
+        with write_vectors(path.with_suffix(".csv"), 1) as writer:
+            writer.append(np.ones((1, 1), np.float32), ["a dog"])
+
+    def rows(path: Path) -> None:
+        with write_rows(path, 1) as writer:
+            writer.append(np.ones((1, 1), np.float32))
+
+    def text(path: Path) -> None:
+        with new_text_file(path) as file:
+            file.write("new")
+
+    target, link = tmp_path / "target", tmp_path / "link.csv"
+    (tmp_path / "second").symlink_to("target")
+    link.symlink_to("second")
+    for write in (lambda path: write_output(path, b"new"), vectors, rows, text):
+        target.unlink(missing_ok=True)  # a link may lead to a file that is not there yet
+        for before in (None, b"old"):
+            if before is not None:
+                target.write_bytes(before)
+            write(link)
+            assert link.is_symlink()
+            assert target.read_bytes() not in (b"", b"old")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.csv", "second", "target"]
+    write_atomically(link, b"ours")  # a file of ours stays in its folder
+    assert not link.is_symlink()
+    assert target.read_bytes() == b"new"
 
 
 def test_files_get_their_plain_names_if_their_hashes_count(tmp_path: Path) -> None:

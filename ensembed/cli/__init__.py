@@ -8,6 +8,7 @@ not wait for numpy.
 from __future__ import annotations
 
 import io
+import os
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -127,6 +128,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.reconfigure(errors="surrogateescape")  # the bytes of a file's name need not be UTF-8
         arguments = sys.argv[1:]
     words, output = [*arguments[1:], "--help"] if arguments[:1] == ["help"] else list(arguments), sys.stdout
+    if any("=~" in word for word in words):
+        words = _with_home(words)
     try:
         given = _with_effects(words) if any(word.partition("=")[0] == "--trust" for word in words) else words
         cli.main(given, prog_name="ensembed", standalone_mode=False)
@@ -134,6 +137,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (SystemExit, KeyboardInterrupt, RuntimeError, OSError, click.ClickException, EnsembedError) as error:
         return exit_code(error, words, output, resumable=bool(words) and words[0] in _RESUMABLE)
     return 0
+
+
+def _with_home(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with the home folder where `--out=~/x` has a ~, which shells expand after a blank only."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    words = list(arguments)
+    for i, word in enumerate(words[:end]):
+        option, _, value = word.partition("=")
+        if option.startswith("--") and (value == "~" or value.startswith("~/")):
+            words[i] = f"{option}={os.path.expanduser(value)}"  # noqa: PTH111 - without a home folder it stays
+    return words
 
 
 def _with_effects(arguments: Sequence[str]) -> list[str]:

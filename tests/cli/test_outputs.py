@@ -130,6 +130,20 @@ def test_no_file_is_replaced_unless_force_is_given(
     assert out.read_bytes() != b"precious"
 
 
+def test_home_folder_is_meant_after_an_equals_sign(
+    tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch, error: Callable[..., str]
+) -> None:
+    (tmp_path / "home").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    assert main(["encode", "demo", str(corpus), "--out=~/v.npy"]) == 0
+    assert main([*fit(corpus, tmp_path / "unused")[:-3], "--out=~/model"]) == 0
+    home = tmp_path / "home"
+    assert sorted(path.name for path in home.iterdir()) == ["model", "v.npy"]
+    assert not (tmp_path / "~").exists()
+    assert "--out=~/v.npy" in error("encode", "demo", "--out=v.npy", "--", "--out=~/v.npy")  # FILE
+
+
 def test_the_input_is_never_replaced(error: Callable[..., str], tmp_path: Path) -> None:
     table = tmp_path / "table.csv"
     table.write_text("text\na dog\n")

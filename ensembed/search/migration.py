@@ -56,13 +56,14 @@ from ensembed.search.index_input import check_vectors
 from ensembed.search.search_index import Index, check_constant, lasting_source, lock_index
 from ensembed.support.atomic_files import make_folder, sync, why_not_writable, write_atomically
 from ensembed.support.checks import check_whole, fits
-from ensembed.support.file_limits import open_regular, read_json
+from ensembed.support.file_limits import MIGRATION_BYTES, open_regular, read_json
 from ensembed.support.machine import blas_threads
 from ensembed.support.progress import Progress, part_of, silent
 from ensembed.views import ViewStore
 
 SAMPLE = 5000
 """Texts of an index that are embedded to fit a map on, by default."""
+_MOST_SAMPLE = MIGRATION_BYTES // 40  # `migration.json` has 32 characters for each text
 STATE, MAP = "migration.json", "migration.safetensors"
 _VERSION = 1
 _STATE_LAYOUT = {"done": [list], "embedded": [int], "recall": [float], "next_segment": int}
@@ -216,6 +217,8 @@ def migrate(
     encoder = old.open_other(model)
     check_constant(encoder)
     _check_folders(old, encoder, folder, out)
+    if min(sample, len(old)) > _MOST_SAMPLE:
+        raise InputError(f"sample is at most {_MOST_SAMPLE:,} texts, not {sample:,}")
     make_folder(out)
     with lock_index(FileLock(out / ".lock"), out, wait):
         if os.path.lexists(out / MANIFEST) and not (out / STATE).exists():
@@ -297,7 +300,7 @@ class _Migration:
         if not path.exists():
             return False
         try:
-            state = read_json(path)
+            state = read_json(path, most_bytes=MIGRATION_BYTES)
             if state.pop("sha256") != json_hash(state) or state["version"] != _VERSION:
                 raise ValueError("its checksum does not fit")  # noqa: TRY301 - named below
             same = state["new"] == SavedSpec.of(self._encoder.spec).to_json()

@@ -34,6 +34,7 @@ RECORD_VALUES = 100_000
 TOKENIZER_BYTES = 128 << 20
 TOKENIZER_VALUES = 8_000_000
 MANIFEST_BYTES = 12 << 20
+MIGRATION_BYTES = 512 << 20
 STREAMED_VALUE = 16 << 20
 GZIP_FREE = 8 << 20
 GZIP_RATIO = 100
@@ -78,10 +79,11 @@ class LimitError(InputError):
     """A file exceeds a bound. Readers turn it, as any ValueError, into an error of their own that names the file."""
 
 
-def read_json(path: Path, *, most_values: int | None = None) -> Any:  # noqa: ANN401 - whatever the file holds
+def read_json(path: Path, *, most_bytes: int | None = None, most_values: int | None = None) -> Any:  # noqa: ANN401 - whatever the file holds
     """Read a JSON file within the bounds of `parse_json`; an OSError or a ValueError says what is wrong with it."""
     with open_regular(path) as file:
-        return parse_json(file.read(JSON_BYTES + 1), most_values=most_values)
+        data = file.read((most_bytes or JSON_BYTES) + 1)
+    return parse_json(data, most_bytes=most_bytes, most_values=most_values)
 
 
 def open_regular(path: Path) -> BinaryIO:

@@ -164,6 +164,29 @@ def test_an_interrupted_migration_goes_on_and_notices_that_the_old_index_has_cha
         migrate(tmp_path / "old", tmp_path / "new", NEW, sample=SAMPLE, store=store)
 
 
+def test_a_migration_with_a_large_sample_goes_on(
+    tmp_path: Path, store: ViewStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> object:
+        raise KeyboardInterrupt
+
+    build(tmp_path / "old")
+    command = (tmp_path / "old", tmp_path / "new", NEW)
+    with monkeypatch.context() as patched:
+        patched.setattr(migration._Migration, "_translate_segment", stop)
+        with pytest.raises(KeyboardInterrupt):
+            migrate(*command, sample=SAMPLE, store=store, least=0.1)
+    # As if the sample had a million texts, so that the state were larger than other files of JSON may be.
+    large = (tmp_path / "new" / STATE).stat().st_size - 1
+    assert (tmp_path / "old" / "index.json").stat().st_size < large
+    monkeypatch.setattr("ensembed.support.file_limits.JSON_BYTES", large)
+    monkeypatch.setattr(migration, "fit_map", None)  # the map is kept
+    assert len(migrate(*command, sample=SAMPLE, store=store, least=0.1)) == len(TEXTS) - 2
+    monkeypatch.setattr(migration, "_MOST_SAMPLE", 100)
+    with pytest.raises(InputError, match="sample is at most 100 texts, not 400"):
+        migrate(tmp_path / "old", tmp_path / "other", NEW, sample=SAMPLE, store=store)
+
+
 def test_a_writer_that_replaces_segments_of_the_old_index_does_not_end_a_migration(
     tmp_path: Path, store: ViewStore
 ) -> None:

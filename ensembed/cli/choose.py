@@ -75,6 +75,9 @@ def choose(
     better, not what it will score. They are about similarity of sentences; for retrieval, and for text of another kind,
     judge with `ensembed evaluate`. Only sampled sentences are encoded, and kept in the view store.
 
+    Fewer than 50 distinct sentences are an error. With fewer than the largest encoder has dimensions (384 for minilm,
+    512 for use-m3) the answer comes with a warning that the order may be wrong; with --json `decided` is "too few".
+
     \b
     Examples:
       ensembed choose corpus.txt

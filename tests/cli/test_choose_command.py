@@ -112,3 +112,17 @@ def test_choose_says_what_is_wrong(
     captured = capsys.readouterr()
     assert says in captured.err
     assert "Traceback" not in captured.err
+
+
+def test_few_sentences_are_warned_of_and_fewer_than_fifty_an_error(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    corpus = tmp_path / "few.txt"
+    flags = [str(corpus), "-e", "demo?dim=64&seed=1", "-e", "demo?dim=48&seed=2", "--store", str(tmp_path / "store")]
+    for count, warned in ((50, True), (63, True), (64, False)):
+        corpus.write_text("\n".join(SENTENCES[:count]))
+        assert ("too few for these encoders, it takes 64: the order may be wrong" in output(capsys, *flags)) == warned
+        assert (json.loads(output(capsys, *flags, "--json"))["decided"] == "too few") == warned
+    corpus.write_text("\n".join([*SENTENCES[:49], *SENTENCES[:9]]))
+    assert main(["choose", *flags]) == 1
+    assert "few.txt holds 49 distinct sentences: it takes at least 50 to choose encoders" in capsys.readouterr().err

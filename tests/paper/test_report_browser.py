@@ -36,6 +36,11 @@ SIZES = """names => Object.fromEntries(names.map(name => {
 }))"""
 
 
+# What the texts, or else the paths, of all figures are drawn with.
+COLOURS = """of => [...document.querySelectorAll(of === 'fill' ? '.canvas text' : '.canvas path')]
+  .map(element => getComputedStyle(element)[of])"""
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with chromium() as browser:
@@ -201,7 +206,14 @@ def test_both_palettes_can_be_read(browser: Browser, address: str, scheme: str) 
         assert (_luminance(paper) > 0.5) == (scheme == "light")
         for selector in ("body", ".fine", "nav a", "summary", "figcaption", ".above .points"):
             assert _contrast(colour(selector, "color"), paper) >= 4.5, selector
-        assert colour(".canvas", "backgroundColor") == "rgb(255, 255, 255)"
+        canvas = colour(".canvas", "backgroundColor")
+        assert (_luminance(canvas) > 0.5) == (scheme == "light")
+        on_cells = ("rgb(33, 33, 33)", "rgb(254, 254, 254)", "rgb(153, 153, 153)")  # and a dash where there is no cell
+        texts = set(page.evaluate(COLOURS, "fill")) - set(on_cells)
+        assert texts
+        assert min(_contrast(text, canvas) for text in texts) >= 4.5
+        lines = {line for line in page.evaluate(COLOURS, "stroke") if line != "none"}
+        assert min(_contrast(line, canvas) for line in lines) >= 1.2  # the grid
 
 
 @pytest.mark.parametrize("script", [True, False])

@@ -304,7 +304,7 @@ def heat(
             axes.fill(x, y, color=color)
             marked = value == mark
             letters: Style = {
-                "color": drawing.INK if light > 0.5 else "white",
+                "color": drawing.ON_LIGHT if light > 0.5 else drawing.ON_DARK,
                 "weight": "bold" if marked else "normal",
             }
             axes.text(j, i, text, ha="center", va="center", fontsize=drawing.SIZE, **letters)

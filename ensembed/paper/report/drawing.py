@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 WIDTH = 960  # pixels across the page
 INK, MUTED, FAINT, GRID = "#222222", "#555555", "#999999", "#e4e4e4"
+# Letters on coloured cells, which stay as they are where report.css turns the page dark: it knows the greys by number.
+ON_LIGHT, ON_DARK = "#212121", "#fefefe"
 SIZE, SMALL = 13, 11.5
 Style: TypeAlias = dict[str, Any]  # keyword arguments of matplotlib
 DASHED: Style = {"color": INK, "linewidth": 1, "dashes": (4, 3)}  # the best member, or what others are compared with

@@ -30,7 +30,8 @@ quick: .venv/dev
 
 # In three processes, because many tests wait for processes that they start. One process runs a whole file. A process
 # imports the files of all the others, too: one is enough for the large libraries, which take half a minute.
-LIBRARIES = tests/integrations tests/encoders/test_consent.py tests/encoders/test_st.py $(wildcard tests/encoders/test_st_*.py)
+LIBRARIES = tests/integrations $(wildcard tests/encoders/test_consent*.py) tests/encoders/test_st.py \
+	$(wildcard tests/encoders/test_st_*.py)
 
 suite: .venv/dev
 	$(MAKE) --jobs 2 suite-libraries suite-rest

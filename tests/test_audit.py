@@ -51,7 +51,7 @@ FINDINGS = {
         "test_audit.py::test_a_saved_model_of_a_stranger_asks_no_hub",
         "test_audit.py::test_a_saved_model_of_a_stranger_runs_no_plugin",
         "test_audit.py::test_a_saved_model_of_a_stranger_opens_no_program",
-        "encoders/test_consent.py::test_no_request_is_sent_without_consent",
+        "encoders/test_consent_effects.py::test_no_request_is_sent_without_consent",
     ],
     "clients that do not read replies": [
         "test_audit_server.py::test_clients_that_do_not_read_take_little_memory",

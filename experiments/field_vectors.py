@@ -116,6 +116,8 @@ class Field:
             return made.make(self.vectors(made.of, TRAIN), self.vectors(made.of, part))
         path = self._path(name, part)
         if not path.exists():
+            if part != TRAIN:  # the analyses of words differ with the order otherwise
+                self.vectors(name, TRAIN)
             self._compute(name, part)
         return np.asarray(np.load(path, allow_pickle=False), np.float32)
 

@@ -31,9 +31,10 @@ class Auto(MomentMethod):
     r"""`[sqrt(w_1) ^F_1; ...; sqrt(w_J) ^F_J]`: a concatenation whose weights are found without labels.
 
     The cosine of two vectors is `sum_j w_j cos_j / sum_j w_j`, w_j saying how far member j can be trusted
-    (`ensembed.reliability`). All members but the best are softly whitened: centred, uneven directions made less uneven,
-    and scaled to length one again. With `dim`, the result is projected on the d leading eigenvectors of its second
-    moment, not centred: of all projections this one keeps the dot products best (Eckart and Young 1936).
+    (`ensembed.reliability`). All members but the best are softly whitened: half of their mean is subtracted, uneven
+    directions are made less uneven, and vectors scaled to length one again. With `dim`, the result is projected on the
+    d leading eigenvectors of its second moment, not centred: of all projections this one keeps the dot products best
+    (Eckart and Young 1936).
 
     Args:
         dim: the dimension d of the result. Default: the sum of the members' dimensions.
@@ -98,7 +99,7 @@ class Auto(MomentMethod):
             return self.build(dims)
         if not self.whitened:
             return super().combine(views, how, passes)
-        from ensembed.reliability.sufficiency import SoftWhitening
+        from ensembed.reliability.sufficiency import SUBTRACTED, SoftWhitening
         from ensembed.reliability.trust_estimate import sample_rows, sample_vectors  # most fits do without
 
         if self.whitened[-1] >= len(views):
@@ -110,7 +111,7 @@ class Auto(MomentMethod):
             if placements[j].scale:
                 whitening = SoftWhitening.of(sample_vectors(views[j], rows, j))
                 matrix = whitening.matrix.astype(np.float32)
-                first = Layer(matrix, -(whitening.mean @ matrix.astype(np.float64)).astype(np.float32))
+                first = Layer(matrix, -(SUBTRACTED * whitening.mean @ matrix.astype(np.float64)).astype(np.float32))
                 scale = np.eye(dims[j], dtype=np.float32) * np.float32(placements[j].scale)
                 last = Layer(scale, np.zeros(dims[j], np.float32))
                 projections[j] = Network((first, last), "unit", placements[j].start)

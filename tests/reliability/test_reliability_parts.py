@@ -96,14 +96,13 @@ def test_what_is_lexical_is_regressed_out() -> None:
 
 def test_a_soft_whitening_is_that_of_the_formula() -> None:
     X = _unit(_normal(0, 400, 6) * np.arange(1, 7) + 3)
-    mean = X.mean(axis=0)
     values, axes = np.linalg.eigh(np.cov(X.T, bias=True))
     factors = (values + sufficiency.RIDGE * values.mean()) ** (-sufficiency.POWER / 2)
-    expected = _unit((X - mean) @ (axes * factors) @ axes.T)
+    mean, M = X.mean(axis=0), (axes * factors) @ axes.T
     found = SoftWhitening.of(X)
-    np.testing.assert_allclose(found.apply(X), expected, atol=1e-9)
-    leading = found.leading(X)
-    np.testing.assert_allclose(leading @ leading.T, expected @ expected.T, atol=1e-9)
+    np.testing.assert_allclose(found.apply(X), _unit((X - mean / 2) @ M), atol=1e-9)
+    leading, centred = found.leading(X), _unit((X - mean) @ M)
+    np.testing.assert_allclose(leading @ leading.T, centred @ centred.T, atol=1e-9)
     shares = values / values.sum()
     assert found.dimensions == pytest.approx(np.exp(-(shares * np.log(shares)).sum()))
 

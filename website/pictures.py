@@ -30,6 +30,7 @@ _STYLE = (
     ".drawing .box{fill:var(--fill);stroke:var(--line)}.drawing .edge{stroke:var(--line);fill:none;stroke-width:1.5}"
     ".drawing .tip{fill:var(--line)}.drawing .one{fill:var(--one)}.drawing .two{fill:var(--two)}"
     ".drawing .three{fill:var(--three)}.drawing .axis{stroke:var(--line)}"
+    ".drawing .beside{fill:var(--ink)}"
 )
 
 
@@ -71,106 +72,62 @@ def rooms() -> str:
     return _svg(bottom + 28, "The rooms of the code", " > ".join(layers), parts)
 
 
-class _Plane:
-    """Quality against time: where a point lies, and the axes.
-
-    Time has a logarithmic scale: a static encoder is a hundred times as fast as a transformer.
-    """
-
-    left, right, top, bottom = 44, 388, 12, 300
-
-    def __init__(self, points: Sequence[tuple[str, float, float]], room: float) -> None:
-        times, scores = [ms for _, ms, _ in points], [score for *_, score in points]
-        self._low, self._high = math.floor(min(scores)) - 1, math.ceil(max(scores)) + 1
-        self._first, self._last = math.log10(min(times)) - 0.15, math.log10(max(times)) + room
-
-    def across(self, ms: float) -> float:
-        """Return where a time lies."""
-        return self.left + (math.log10(ms) - self._first) / (self._last - self._first) * (self.right - self.left)
-
-    def up(self, score: float) -> float:
-        """Return where a score lies."""
-        return self.bottom - (score - self._low) / (self._high - self._low) * (self.bottom - self.top)
-
-    def axes(self, cores: str, sets: int) -> list[str]:
-        """Return the axes with their labels."""
-        left, right, bottom = self.left, self.right, self.bottom
-        parts = [_line(left, bottom, right, bottom), _line(left, self.top, left, bottom)]
-        for ms in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10):
-            if self._first <= math.log10(ms) <= self._last:
-                x = self.across(ms)
-                parts += [_line(x, bottom, x, bottom + 5), _text(x, bottom + 20, f"{ms:g}", "soft")]
-        for level in range(self._low, self._high + 1, 2):
-            y = self.up(level)
-            parts += [_line(left - 5, y, left, y), _text(left - 8, y + 4, f"{level}", "soft", "end")]
-        middle = (left + right) / 2
-        parts.append(_text(middle, bottom + 42, f"milliseconds per sentence, {cores}", "soft"))
-        return [*parts, _text(middle, bottom + 60, f"upwards: Pearson's r x 100, mean of {sets} test sets", "soft")]
-
-
 def cost(table: dict[str, Any]) -> str:
     """Draw quality against time, from the table of costs of `ensembed reproduce`."""
     rows = [row for row in table["rows"] if "mean" in row["cells"] and row["cells"]["mean"]]
     points: list[tuple[str, float, float]] = [
         (row["cells"]["system"], row["cells"]["ms per sentence"], 100 * row["cells"]["mean"]["pearson"]) for row in rows
     ]
-    plane = _Plane(points, 0.45)
+    left, right, top, bottom = 44, 388, 12, 300
+    low, high = math.floor(min(y for *_, y in points)) - 1, math.ceil(max(y for *_, y in points)) + 1
+    # A logarithmic scale of time: a static encoder is a hundred times as fast as a transformer.
+    first, last = math.log10(min(x for _, x, _ in points)) - 0.15, math.log10(max(x for _, x, _ in points)) + 0.45
+
+    def across(ms: float) -> float:
+        return left + (math.log10(ms) - first) / (last - first) * (right - left)
+
+    def up(score: float) -> float:
+        return bottom - (score - low) / (high - low) * (bottom - top)
+
+    parts = [_line(left, bottom, right, bottom), _line(left, top, left, bottom)]
+    for ms in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5):
+        if first <= math.log10(ms) <= last:
+            parts += [
+                _line(across(ms), bottom, across(ms), bottom + 5),
+                _text(across(ms), bottom + 20, f"{ms:g}", "soft"),
+            ]
+    for level in range(low, high + 1, 2):
+        parts += [
+            _line(left - 5, up(level), left, up(level)),
+            _text(left - 8, up(level) + 4, f"{level}", "soft", "end"),
+        ]
     cores = table["provenance"]["processor"].rpartition(", ")[2]
-    parts = plane.axes(cores, len([one for one in table["datasets"] if one["name"] != DEV]))
+    sets = len([one for one in table["datasets"] if one["name"] != DEV])
+    parts.append(_text((left + right) / 2, bottom + 42, f"milliseconds per sentence, {cores}", "soft"))
+    parts.append(
+        _text((left + right) / 2, bottom + 60, f"upwards: Pearson's r x 100, mean of {sets} test sets", "soft")
+    )
     # Systems of the same members take the same time: their names are listed, with a line to the point.
-    listed = sorted((p for p in points if not p[0].startswith("single:")), key=lambda p: -p[2])
-    edge = max(plane.across(ms) for _, ms, _ in listed) + 24
+    listed = sorted((p for p in points if p[0].startswith("meta:")), key=lambda p: -p[2])
+    edge = max(across(ms) for _, ms, _ in listed) + 24
     for index, (name, ms, score) in enumerate(listed):
-        y, x = plane.top + 26 + 22 * index, plane.across(ms)
-        parts.append(f'<path class="edge" d="M{x:.1f} {plane.up(score):.1f}L{edge - 4:.1f} {y - 5:.1f}"/>')
+        y, x = top + 26 + 22 * index, across(ms)
+        parts.append(f'<path class="edge" d="M{x:.1f} {up(score):.1f}L{edge - 4:.1f} {y - 5:.1f}"/>')
         parts.append(_text(edge, y, _label(name, score), "", "start"))
     for name, ms, score in points:
-        colour = _COLOURS.get(name, "one" if name.startswith("single:") else "three")
-        parts.append(_dot(plane.across(ms), plane.up(score), colour))
+        parts.append(_dot(across(ms), up(score), _COLOURS.get(name, _COLOURS[name.partition(":")[0]])))
     for name, ms, score in (p for p in points if p not in listed):
-        x = plane.across(ms)
-        anchor, shift = ("start", 10) if x < 200 else ("end", -10)
-        parts.append(_text(x + shift, plane.up(score) + 18, _label(name, score), "", anchor))
+        anchor, shift = ("start", 10) if across(ms) < 200 else ("end", -10)
+        parts.append(_text(across(ms) + shift, up(score) + 18, _label(name, score), "", anchor))
     words = "; ".join(f"{name} {ms:.2f} ms, {score:.1f}" for name, ms, score in points)
-    return _svg(plane.bottom + 70, "Quality against cost", words, parts)
+    return _svg(bottom + 70, "Quality against cost", words, parts)
 
 
-def students(table: dict[str, Any]) -> str:
-    """Draw quality against time of members, ensembles and students, from what experiments/students_table.py wrote."""
-    kinds = {row["name"]: row["kind"] for row in table["rows"]}
-    points: list[tuple[str, float, float]] = []
-    for row in table["rows"]:
-        scores = [pearson for name, (pearson, _) in row["sts"].items() if name != DEV]
-        points.append((row["name"], row["milliseconds"], sum(scores) / len(scores)))
-    plane = _Plane(points, 0.15)
-    parts = plane.axes(table["provenance"]["processor"].rpartition(", ")[2], len(table["rows"][0]["sts"]) - 1)
-    for k, (kind, colour) in enumerate(_KINDS.items()):
-        y = plane.bottom - 16 - 20 * k
-        parts += [_dot(plane.left + 190, y - 5, colour), _text(plane.left + 202, y, kind, "soft", "start")]
-    for name, ms, score in points:
-        x, y = plane.across(ms), plane.up(score)
-        anchor, right, down = _BESIDE.get(name, ("start", 9, 5))
-        parts += [_dot(x, y, _KINDS[kinds[name]]), _text(x + right, y + down, f"{name} {score:.1f}", "", anchor)]
-    words = "; ".join(f"{kinds[name]} {name} {ms:.2f} ms, {score:.1f}" for name, ms, score in points)
-    return _svg(plane.bottom + 70, "Students, ensembles and members", words, parts)
-
-
-_KINDS = {"student": "two", "ensemble": "three", "member": "one"}
-_BESIDE = {
-    "six layers": ("end", -9, 1),
-    "three layers": ("end", -9, 5),
-    "twelve layers": ("end", 4, -10),
-    "gte-small": ("start", 6, 16),
-    "mpnet": ("end", -9, 12),
-    "teacher": ("end", 4, -10),
-    "use-m3": ("end", -9, 5),
-}
-"""Where names stand that would lie on others: the anchor, and how far right and down of the point."""
-_COLOURS = {"meta:auto": "two"}
+_COLOURS = {"meta:auto": "two", "meta": "three", "single": "one", "beside": "beside"}
 
 
 def _label(name: str, score: float) -> str:
-    return f"{name.partition(':')[2]} {score:.1f}"
+    return f"{re.split('[:/]', name)[-1]} {score:.1f}"
 
 
 def agreement(likeness: dict[str, Any]) -> str:
@@ -245,7 +202,6 @@ def pictures() -> dict[str, str]:
         "flow.svg": flow(),
         "rooms.svg": rooms(),
         "cost.svg": cost(json.loads((results / "reproduce" / "tables" / "cost.json").read_text())),
-        "students.svg": students(json.loads((results / "students.json").read_text())),
         "agreement.svg": agreement(json.loads((results / "compare.json").read_text())),
         "before_after.svg": before_after(json.loads((results / "before_after.json").read_text())),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
@@ -30,6 +30,12 @@ from ensembed.support.machine import cache_dir
     "tables; the others are compared with it. [default: billion-word if it is here, stsb-train]",
 )
 @click.option(
+    "--beside",
+    multiple=True,
+    metavar="NAME",
+    help="An encoder that is no member, such as a student, to score and time beside the ensemble. Repeat it for more.",
+)
+@click.option(
     "--out", type=FOLDER, default=Path("reproduction"), help="Folder for report.html, findings.json and the tables."
 )
 @click.option("--data", type=PATH, help="Folder with the STS data. [default: $ENSEMBED_DATA]")
@@ -52,6 +58,7 @@ from ensembed.support.machine import cache_dir
 def reproduce(
     encoders: tuple[str, ...],
     corpora: tuple[str, ...],
+    beside: tuple[str, ...],
     out: Path,
     data: Path | None,
     layout: str | None,
@@ -76,6 +83,7 @@ def reproduce(
     Examples:
       ensembed reproduce
       ensembed reproduce --ensemble minilm,gte-small,wordllama --corpus news.txt.gz --corpus stsb-train --out report
+      ensembed reproduce --beside onnx:six-onnx --beside model2vec:fast-model
       ensembed reproduce --ensemble paper --corpus billion-word --autoencoder paper
     """
     from ensembed.paper.experiments.run_experiments import Plan, run_experiments
@@ -95,17 +103,16 @@ def reproduce(
     )
     with how.progress() as progress:
         absent = ["stsb"] if data is None and locate(data_set("stsb")) is None else []
-        pull([*(name for name in encoders if name in catalog()), *absent], progress=progress)
+        pull([*(name for name in (*encoders, *beside) if name in catalog()), *absent], progress=progress)
         opened = open_corpora(corpora, data=data, layout=layout, errors=how.errors, column=how.column)
-        laboratory = Laboratory.prepare(
-            Ensemble(encoders, threads=how.threads, progress=progress),
-            {corpus.name: corpus.corpus for corpus in opened},
-            find_available(data, layout),
-            store=how.views,
-            notebook=Notebook(cache_dir() / "reproduce", fresh, progress),
-            progress=progress,
+        datasets = find_available(data, layout)
+        kept: dict[str, Any] = {"store": how.views, "notebook": Notebook(cache_dir() / "reproduce", fresh, progress)}
+        ensembles = [Ensemble(names, threads=how.threads, progress=progress) for names in (encoders, beside) if names]
+        laboratory, *others = (
+            Laboratory.prepare(ensemble, texts, datasets, **kept, progress=progress)
+            for ensemble, texts in zip(ensembles, ({corpus.name: corpus.corpus for corpus in opened}, {}), strict=False)
         )
-        findings = run_experiments(laboratory, plan, [corpus.what for corpus in opened])
+        findings = run_experiments(laboratory, plan, [corpus.what for corpus in opened], *others)
         written = write_report(findings, out)
     if how.as_json:
         print_json({"written": [str(path) for path in written]})

@@ -22,6 +22,7 @@ METRICS: tuple[Metric, ...] = get_args(Metric)
 DEV = "stsb-dev"  # the data set on which everything is chosen; every other one is a test set
 MEAN = "mean"  # stands for the plain mean over the test sets where a data set's name could stand
 NO_CORPUS = "none"  # stands for the corpus of methods that learn nothing
+BESIDE = "beside:"  # begins the label of an encoder that is no member
 OWN = "meta:auto"  # the meta-embedding that is this library's own; all others are the paper's
 
 
@@ -220,7 +221,7 @@ class Findings:
     dimensions: tuple[CurvePoint, ...] = ()  # curves over dimensions, by truncation
     sizes: tuple[CurvePoint, ...] = ()  # curves over the size of the main corpus
     domains: tuple[System, ...] = ()  # meta-embeddings by corpus, the main one included; conc and avg for none
-    costs: tuple[Cost, ...] = ()  # members, meta-embeddings, and `meta:… without …`
+    costs: tuple[Cost, ...] = ()  # members, meta-embeddings, `meta:… without …`, `beside:…`
     spectrum: tuple[float, ...] = ()  # GCCA's eigenvalues, falling
     likeness: Likeness = Likeness((), {})
     scatters: tuple[Scatter, ...] = ()  # of the best member and every meta-embedding

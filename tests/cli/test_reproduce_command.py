@@ -13,6 +13,7 @@ import pytest
 from ensembed.cli import main
 from ensembed.encoders import DemoEncoder
 from ensembed.paper.findings import Findings
+from ensembed.sts import evaluate, load_sts
 
 WORDS = ["dog", "cat", "fox", "man", "red", "old", "blue", "runs", "eats", "sleeps"]
 MEMBERS = ["demo?dim=8&seed=1", "demo?dim=6&seed=2", "demo?dim=5&seed=3"]
@@ -96,6 +97,27 @@ def test_reproduce_writes_tables_findings_and_a_report(
     assert not list((out / "tables").glob("table3-ablation.*"))
     assert (out / "tables" / "mine.md").exists()
     assert (out / "figures" / "bars.svg").read_text().startswith("<svg")
+
+
+def test_an_encoder_beside_the_ensemble_is_scored_and_timed_and_has_no_part_in_it(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    beside = "demo?dim=9&seed=9"
+    for more in ((), ("--beside", beside)):
+        with pytest.warns(RuntimeWarning, match="without sts12"):
+            assert reproduce(data, tmp_path / str(len(more)), *more) == 0
+    capsys.readouterr()
+    without, findings = (Findings.from_json((tmp_path / n / "findings.json").read_bytes()) for n in "02")
+    assert findings.systems == without.systems
+    [row] = [cost for cost in findings.costs if cost.label.startswith("beside:")]
+    assert (row.label, row.dim, row.combining) == (f"beside:{beside}", 9, 0.0)
+    assert row.milliseconds > 0
+    assert row.mean is not None
+    assert evaluate(DemoEncoder(9, 9), load_sts("stsb-dev", data)).score == row.dev
+    page = (tmp_path / "2" / "report.html").read_text()
+    assert "Stars are encoders that are no members." in page
+    assert "Stars are" not in (tmp_path / "0" / "report.html").read_text()
+    assert f"beside:{beside}" in (tmp_path / "2" / "tables" / "cost.md").read_text()
 
 
 def test_reproduce_refuses_at_once_what_would_fail_at_the_end(

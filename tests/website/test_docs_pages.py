@@ -34,7 +34,7 @@ def test_the_picture_of_cost_has_every_system_at_its_place() -> None:
     places = [(float(x), float(y)) for x, y in re.findall(r'<circle class="\w+" cx="([\d.]+)" cy="([\d.]+)"', svg)]
     assert len(places) == len(cells)
     for one in cells:
-        assert f">{one['system'].partition(':')[2]} {100 * one['mean']['pearson']:.1f}<" in svg
+        assert f">{re.split('[:/]', one['system'])[-1]} {100 * one['mean']['pearson']:.1f}<" in svg
     # One line through all points says that both axes are true to the figures.
     times = np.log10([one["ms per sentence"] for one in cells])
     scores = [one["mean"]["pearson"] for one in cells]

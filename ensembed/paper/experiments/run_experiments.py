@@ -15,11 +15,14 @@ from ensembed.paper.experiments.cost_per_sentence import costs, measure
 from ensembed.paper.experiments.dev_experiments import TAUS, DevExperiments, Training, best_tau, describe
 from ensembed.paper.experiments.scored_systems import Scored, Scorer, changes, scatters
 from ensembed.paper.findings import (
+    BESIDE,
     DEV,
     MEAN,
+    NO_CORPUS,
     AutoencoderPoint,
     Changes,
     CorpusFacts,
+    Cost,
     DatasetFacts,
     Findings,
     Likeness,
@@ -82,10 +85,13 @@ class _MainTable:
         return (*singles, *self.ups, *metas)
 
 
-def run_experiments(laboratory: Laboratory, plan: Plan, corpora: Sequence[str]) -> Findings:
+def run_experiments(
+    laboratory: Laboratory, plan: Plan, corpora: Sequence[str], beside: Laboratory | None = None
+) -> Findings:
     """Run every experiment, or take its result from the notebook.
 
     The laboratory has at least two members, one corpus, STS-B dev and one test set; `corpora` describes the corpora.
+    The encoders of the one beside it, which has the same data sets, are scored and timed, too.
     """
     dev, tests = _split(laboratory)
     main = _main_table(laboratory, plan, dev)
@@ -120,7 +126,17 @@ def run_experiments(laboratory: Laboratory, plan: Plan, corpora: Sequence[str]) 
         spectrum=next((meta.outcome.spectrum or () for meta in main.metas if meta.system.label == "meta:gcca"), ()),
         changes=Changes(main.best_on_dev.system.label, main.best_member.system.label, (), ()),
     )
-    return findings if plan.main_only else _beyond(findings, laboratory, plan, main, dev, tests)
+    if plan.main_only:
+        return findings
+    findings = _beyond(findings, laboratory, plan, main, dev, tests)
+    return findings if beside is None else replace(findings, costs=(*findings.costs, *costs_beside(beside, plan)))
+
+
+def costs_beside(laboratory: Laboratory, plan: Plan) -> tuple[Cost, ...]:
+    """Return the costs of encoders that are no members."""
+    times = measure(laboratory, (), (), NO_CORPUS, plan.threads)
+    rows = costs(times, Scorer(laboratory, plan.protocol).singles(), (), (), laboratory.names)
+    return tuple(replace(row, label=row.label.replace("single:", BESIDE, 1)) for row in rows)
 
 
 def member_facts(laboratory: Laboratory) -> tuple[MemberFacts, ...]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ensembed.paper.findings import Cost, Findings
+from ensembed.paper.findings import BESIDE, Cost, Findings
 from ensembed.paper.report import drawing
 from ensembed.paper.report.drawing import Figure, Style, draw, edge_labels, listing, look, plain_axes, short, signed
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
 _HEIGHT = 480
+_STARS = "Stars are encoders that are no members. "
 
 
 def cost(findings: Findings) -> Figure | None:
@@ -47,6 +48,7 @@ def cost(findings: Findings) -> Figure | None:
     caption = (
         "Further left is cheaper, higher is better; grey hollow marks are members, filled ones meta-embeddings, small "
         "hollow ones meta-embeddings without one member, of which the best for each member is named. "
+        f"{_STARS if any(cost.label.startswith(BESIDE) for cost in costs) else ''}"
         f"Nothing is both cheaper and better than {listing([short(cost.label) for cost in front])} (bold, on the grey "
         f"steps). {_finding(costs)}"
     )
@@ -72,7 +74,7 @@ def _worth_naming(costs: Sequence[Cost]) -> list[Cost]:
 
 def _finding(costs: Sequence[Cost]) -> str:
     members = [cost for cost in costs if cost.label.startswith("single:")]
-    others = [cost for cost in costs if cost not in members]
+    others = [cost for cost in costs if cost not in members and not cost.label.startswith(BESIDE)]
     if not members or not others:
         return ""
     member, meta = (max(group, key=lambda cost: cost.dev.pearson) for group in (members, others))

@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, TypeAlias
 from xml.etree import ElementTree as ET
 
-from ensembed.paper.findings import MEAN, Findings
+from ensembed.paper.findings import BESIDE, MEAN, Findings
 from ensembed.paper.tables import marked_table
 from ensembed.support.extras import import_extra
 from ensembed.support.heatmap import shorten_middle
@@ -82,9 +82,14 @@ class Look:
         return "white" if self.hatch else self.color
 
 
+_BESIDE = Look("#7b3294", "*", (1, 0), "")
+
+
 def look(label: str, findings: Findings) -> Look:
     """Return the look of a system; `meta:svd without …` looks like `meta:svd`."""
     kind, _, name = label.partition(":")
+    if label.startswith(BESIDE):
+        return _BESIDE
     if kind != "single":
         return Look(*_METAS.get(name.partition(" ")[0], _OTHER_META), "")
     names = [member.name for member in findings.members]
@@ -94,8 +99,8 @@ def look(label: str, findings: Findings) -> Look:
 
 
 def short(label: str) -> str:
-    """Return a label without `single:` or `meta:`, which the look tells, and not too long."""
-    name = label.partition(":")[2] if label.startswith(("single:", "meta:")) else label
+    """Return a label without `single:`, `meta:` or `beside:`, which the look tells, and not too long."""
+    name = label.partition(":")[2] if label.startswith(("single:", "meta:", BESIDE)) else label
     # A figure's text has one line and is written as XML, which has no place for control characters.
     name = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in name)
     method, without, member = name.partition(" without ")

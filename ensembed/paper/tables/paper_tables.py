@@ -8,7 +8,7 @@ from typing import Literal
 from ensembed.errors import InputError
 from ensembed.paper import published
 from ensembed.paper.experiments.bootstrap import ALPHA
-from ensembed.paper.findings import DEV, MEAN, METRICS, NO_CORPUS, OWN, CurvePoint, DatasetFacts, Findings
+from ensembed.paper.findings import BESIDE, DEV, MEAN, METRICS, NO_CORPUS, OWN, CurvePoint, DatasetFacts, Findings
 from ensembed.paper.published import Printed
 from ensembed.paper.tables import marked_table
 from ensembed.paper.tables.marked_table import Aside, Number, Row, Table, spread, with_mean
@@ -322,7 +322,7 @@ def _domain_notes(findings: Findings, labels: Sequence[str]) -> Iterator[str]:
 
 
 def _kind(label: str) -> marked_table.RowKind:
-    return "single" if label.startswith("single:") else "meta"
+    return "single" if label.startswith(("single:", BESIDE)) else "meta"
 
 
 def _two_digits(value: float) -> Number:

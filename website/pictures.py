@@ -81,7 +81,8 @@ def cost(table: dict[str, Any]) -> str:
     left, right, top, bottom = 44, 388, 12, 300
     low, high = math.floor(min(y for *_, y in points)) - 1, math.ceil(max(y for *_, y in points)) + 1
     # A logarithmic scale of time: a static encoder is a hundred times as fast as a transformer.
-    first, last = math.log10(min(x for _, x, _ in points)) - 0.15, math.log10(max(x for _, x, _ in points)) + 0.45
+    first, longest = math.log10(min(x for _, x, _ in points)) - 0.15, math.log10(max(x for _, x, _ in points))
+    last = first + (longest - first) * (right - left) / (right - left - 104)  # names stand behind the last point
 
     def across(ms: float) -> float:
         return left + (math.log10(ms) - first) / (last - first) * (right - left)
@@ -118,7 +119,8 @@ def cost(table: dict[str, Any]) -> str:
         parts.append(_dot(across(ms), up(score), _COLOURS.get(name, _COLOURS[name.partition(":")[0]])))
     for name, ms, score in (p for p in points if p not in listed):
         anchor, shift = ("start", 10) if across(ms) < 200 else ("end", -10)
-        parts.append(_text(across(ms) + shift, up(score) + 18, _label(name, score), "", anchor))
+        down = 18 if name.startswith("single:") else -9
+        parts.append(_text(across(ms) + shift, up(score) + down, _label(name, score), "", anchor))
     words = "; ".join(f"{name} {ms:.2f} ms, {score:.1f}" for name, ms, score in points)
     return _svg(bottom + 70, "Quality against cost", words, parts)
 

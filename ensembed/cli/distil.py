@@ -70,7 +70,11 @@ def _dimensions(_context: click.Context, _parameter: click.Parameter, value: str
 @click.option("--precision", type=click.Choice(PRECISIONS), default="float32", help="How a static student is stored.")
 @click.option("--onnx", "as_onnx", type=FOLDER, help="Folder for a transformer as ONNX, in float32 and int8, besides.")
 @click.option("--sentences", type=POSITIVE, help="Train on so many sentences, chosen at random. [default: all]")
-@click.option("--max-length", type=POSITIVE, help="Tokens of a sentence that are looked at. [default: 128]")
+@click.option(
+    "--max-length",
+    type=POSITIVE,
+    help="Tokens of a sentence that are looked at. [default: 128; a trained transformer reads as many as before]",
+)
 @click.option("--epochs", type=POSITIVE, help="Passes over the sentences. [default: 6; of a transformer 3]")
 @click.option("--batch-size", type=POSITIVE, help="Sentences per step. [default: 1024; of a transformer 64]")
 @click.option("--learning-rate", type=float, help="The largest one. [default: 0.002; of a transformer 0.0002]")

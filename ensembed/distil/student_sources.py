@@ -197,7 +197,8 @@ class BertSource(StudentSource):
             raise InputError(
                 f"the student {plan.student!r} takes {bert.max_length} tokens: max_length={limit} is too many"
             )
-        self._bert, self._name, self.max_length = bert, plan.student, limit
+        self._bert, self._name, self._trained_on = bert, plan.student, limit
+        self.max_length = plan.max_length or bert.max_length  # of what it is saved to read, as it did before
         self.tokenizer, self.vocabulary = bert.tokenizer, int(bert.config["vocab_size"])
         self._tokenizer = read_tokenizer(bert.tokenizer, f"the tokenizer of {plan.student!r}")
         if max(self._tokenizer.get_vocab().values(), default=-1) >= self.vocabulary:
@@ -214,7 +215,7 @@ class BertSource(StudentSource):
     def token_ids(self, sentences: list[str]) -> list[list[int]]:
         """Return the first tokens, special ones included."""
         with naming_failures(self._name):
-            return first_ids(self._tokenizer, sentences, self.max_length)
+            return first_ids(self._tokenizer, sentences, self._trained_on)
 
     def start(self, *_: Any) -> StudentStart:  # noqa: ANN401 - it has its weights, and needs nothing
         """Return the weights; the head is found when training begins."""

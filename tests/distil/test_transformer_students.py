@@ -18,7 +18,8 @@ from distil_cases import CORPUS, SENTENCES, TEACHER
 from make_st import write_st
 from safetensors.numpy import load_file, save_file
 
-from ensembed.distil import bert_student
+from ensembed.corpora.corpus import ListCorpus
+from ensembed.distil import bert_student, student_sources
 from ensembed.distil.bert_files import read_bert
 from ensembed.distil.bert_student import same_vectors
 from ensembed.distil.distillation import Plan, distil, prepare
@@ -156,6 +157,17 @@ def test_options_that_a_student_does_not_have(bert: Path, tmp_path: Path) -> Non
             open_bert(name, threads=1, progress=silent)
     with pytest.raises(InputError, match="max_length=500 is too many"):
         distil(TEACHER, CORPUS, Plan(student=f"st:{bert}", max_length=500), tmp_path / "out")
+
+
+def test_a_student_is_trained_on_fewer_tokens_than_its_bert_reads_and_reads_as_many_again(
+    bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(student_sources, "_USUAL_LENGTH", 40)
+    corpus, store = ListCorpus([*SENTENCES, "dogs " * 90]), ViewStore(tmp_path / "store")
+    for most, (trained, reads) in {None: (40, 64), 20: (20, 20)}.items():
+        plan = Plan(student=f"st:{bert}", max_length=most, **PLAN)
+        job = prepare(TEACHER, corpus, plan, tmp_path / str(most), store=store)
+        assert (job.lengths.max(), job.facts["max_length"]) == (trained, reads)
 
 
 @pytest.mark.real

@@ -8,6 +8,7 @@
     python -m experiments.ensembles_table   every ensemble of five encoders: results/ensembles.md
     python -m experiments.hybrid_search     BM25 beside vectors, fused by ranks
     python -m experiments.long_texts        long texts: cut, or pooled from their chunks
+    python -m experiments.students_table    students, their teacher and its members: results/students.md
     python -m experiments.reliability_sizes how many sentences show the best member: results/reliability-sizes.md
     python -m experiments.missing_table     ensembles without a member: results/missing.md
     python -m experiments.tasks_table       search, classes, clusters and pairs: results/tasks.md

@@ -1,10 +1,9 @@
-r"""`python -m experiments.students_table NAME=MODEL ...`: students, their teacher and its members, by quality and time.
+"""`python -m experiments.students_table NAME=MODEL ...`: students, their teacher and its members, by quality and time.
 
 Every MODEL is scored on STS-B dev, the test sets and the tasks beyond STS, and timed in the same run. `--teacher NAME`
 is what students are compared with. Writes `students.md` and `students.json`. Vectors are kept in the store.
 
-    python -m experiments.students_table --teacher teacher --student six \
-        teacher=my-model six=onnx:six-onnx minilm=minilm
+    python -m experiments.students_table --teacher teacher teacher=my-model six=onnx:six-onnx minilm=minilm
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from pathlib import Path
 import numpy as np
 
 from ensembed.encoders.base import Encoder, FloatArray
-from ensembed.models.ensemble import MetaEncoder
 from ensembed.models.opening import open_model
 from ensembed.paper.findings import DEV
 from ensembed.sts.find import TESTS, find_sts
@@ -45,7 +43,6 @@ class Row:
     """A model: Pearson's r and Spearman's rho x 100 by STS set, the first figure x 100 of each task, and its time."""
 
     name: str
-    kind: str  # student, ensemble or member
     dim: int
     milliseconds: float
     sts: Mapping[str, tuple[float, float]]
@@ -88,11 +85,6 @@ def task_scores(results: TaskResults, name: str) -> dict[str, float]:
     return {f"{one.task} {one.main}": 100 * one.figures[one.main].value for one in results.results[name]}
 
 
-def kind(name: str, model: Encoder, students: Sequence[str]) -> str:
-    """Return what a model is."""
-    return "student" if name in students else "ensemble" if isinstance(model, MetaEncoder) else "member"
-
-
 def page(rows: Sequence[Row], teacher: str, final: Sequence[str], notes: Sequence[str]) -> str:
     """Everything as Markdown."""
     [taught] = [row for row in rows if row.name == teacher]
@@ -123,7 +115,7 @@ def page(rows: Sequence[Row], teacher: str, final: Sequence[str], notes: Sequenc
     )
 
 
-def main(models: Mapping[str, str], teacher: str, students: Sequence[str], notes: Sequence[str], out: Path) -> None:
+def main(models: Mapping[str, str], teacher: str, notes: Sequence[str], out: Path) -> None:
     """Score, time, write."""
     opened = {name: open_model(model) for name, model in models.items()}
     tasks: dict[str, list[Task]] = {"final": load_sets(FINAL), "choice": load_sets(CHOICE)}
@@ -134,8 +126,7 @@ def main(models: Mapping[str, str], teacher: str, students: Sequence[str], notes
         results = evaluate_tasks(opened, every, resamples=0, main_only=True, store=store, progress=progress)
     times = milliseconds(opened)
     rows = [
-        Row(name, kind(name, model, students), model.spec.dim, times[name], sts[name], task_scores(results, name))
-        for name, model in opened.items()
+        Row(name, model.spec.dim, times[name], sts[name], task_scores(results, name)) for name, model in opened.items()
     ]
     final = list(rows[0].tasks)[: len(tasks["final"])]
     made = ", ".join(f"{key} {value}" for key, value in provenance().items())
@@ -157,9 +148,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog=COMMAND, description="Students, their teacher and its members.")
     parser.add_argument("models", nargs="+", metavar="NAME=MODEL")
     parser.add_argument("--teacher", required=True, help="the NAME that students are compared with")
-    parser.add_argument("--student", action="append", default=[], help="a NAME that is a student's")
     parser.add_argument("--note", action="append", default=[], help="a line below the tables, such as what taught whom")
     parser.add_argument("--out", type=Path, default=Path("results"))
     given = parser.parse_args()
     named = dict(model.split("=", 1) for model in given.models)
-    run(partial(main, named, given.teacher, given.student, given.note, given.out))
+    run(partial(main, named, given.teacher, given.note, given.out))

@@ -73,7 +73,7 @@ def _dimensions(_context: click.Context, _parameter: click.Parameter, value: str
 @click.option(
     "--max-length",
     type=POSITIVE,
-    help="Tokens of a sentence that are looked at. [default: 128; a trained transformer reads as many as before]",
+    help="Tokens of a sentence that are looked at. [default: 128; once trained, a BERT reads as many as before]",
 )
 @click.option("--epochs", type=POSITIVE, help="Passes over the sentences. [default: 6; of a transformer 3]")
 @click.option("--batch-size", type=POSITIVE, help="Sentences per step. [default: 1024; of a transformer 64]")

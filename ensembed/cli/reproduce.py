@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import click
 
 from ensembed.cli.console import print_json
 from ensembed.cli.options import FOLDER, PATH, How, command_line, default_members_options, how_options
+from ensembed.corpora.corpus import Corpus
 from ensembed.fetch.catalog import catalog, data_set
 from ensembed.fetch.fetcher import pull
 from ensembed.models.ensemble import Ensemble
@@ -106,13 +108,18 @@ def reproduce(
         pull([*(name for name in (*encoders, *beside) if name in catalog()), *absent], progress=progress)
         opened = open_corpora(corpora, data=data, layout=layout, errors=how.errors, column=how.column)
         datasets = find_available(data, layout)
-        kept: dict[str, Any] = {"store": how.views, "notebook": Notebook(cache_dir() / "reproduce", fresh, progress)}
-        ensembles = [Ensemble(names, threads=how.threads, progress=progress) for names in (encoders, beside) if names]
-        laboratory, *others = (
-            Laboratory.prepare(ensemble, texts, datasets, **kept, progress=progress)
-            for ensemble, texts in zip(ensembles, ({corpus.name: corpus.corpus for corpus in opened}, {}), strict=False)
+        notebook = Notebook(cache_dir() / "reproduce", fresh, progress)
+
+        def laboratory(names: tuple[str, ...], texts: Mapping[str, Corpus]) -> Laboratory:
+            ensemble = Ensemble(names, threads=how.threads, progress=progress)
+            return Laboratory.prepare(ensemble, texts, datasets, store=how.views, notebook=notebook, progress=progress)
+
+        findings = run_experiments(
+            laboratory(encoders, {corpus.name: corpus.corpus for corpus in opened}),
+            plan,
+            [corpus.what for corpus in opened],
+            laboratory(beside, {}) if beside else None,
         )
-        findings = run_experiments(laboratory, plan, [corpus.what for corpus in opened], *others)
         written = write_report(findings, out)
     if how.as_json:
         print_json({"written": [str(path) for path in written]})

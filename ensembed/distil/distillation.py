@@ -72,8 +72,8 @@ class Plan:
         tokenizer: the `tokenizer.json` of a static student. None: that of the start.
         precision: how a static student is stored.
         sentences: train on so many sentences of the corpus, chosen at random. None: on all.
-        max_length: the most tokens of a sentence that are looked at. None: 128, of which a transformer that is trained
-            goes back to as many as it read before.
+        max_length: the most tokens of a sentence that are looked at. None: 128 in training, after which a transformer
+            reads as many as the BERT that it was made of.
         epochs, batch_size, learning_rate: of the training. None: what suits the student.
         whiten: how far the student's dimensions are made equal, from 0 to 1; see `Training`. None: what suits it.
         near: how much the loss looks at which sentences of a batch are near each other. None: what suits the student.

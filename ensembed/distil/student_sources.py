@@ -198,7 +198,7 @@ class BertSource(StudentSource):
                 f"the student {plan.student!r} takes {bert.max_length} tokens: max_length={limit} is too many"
             )
         self._bert, self._name, self._trained_on = bert, plan.student, limit
-        self.max_length = plan.max_length or bert.max_length  # of what it is saved to read, as it did before
+        self.max_length = plan.max_length or bert.max_length  # of the saved student
         self.tokenizer, self.vocabulary = bert.tokenizer, int(bert.config["vocab_size"])
         self._tokenizer = read_tokenizer(bert.tokenizer, f"the tokenizer of {plan.student!r}")
         if max(self._tokenizer.get_vocab().values(), default=-1) >= self.vocabulary:

@@ -29,12 +29,8 @@ def test_the_page_is_made_of_its_data() -> None:
 
 
 def test_shares_are_of_the_teacher() -> None:
-    taught = Row(
-        "teacher", "ensemble", 2, 2.0, {"stsb-dev": (80.0, 80.0), "stsb-test": (60.0, 70.0)}, {"a": 50.0, "b": 20.0}
-    )
-    student = Row(
-        "six", "student", 2, 0.5, {"stsb-dev": (70.0, 71.0), "stsb-test": (50.0, 40.0)}, {"a": 40.0, "b": 20.0}
-    )
+    taught = Row("teacher", 2, 2.0, {"stsb-dev": (80.0, 80.0), "stsb-test": (60.0, 70.0)}, {"a": 50.0, "b": 20.0})
+    student = Row("six", 2, 0.5, {"stsb-dev": (70.0, 71.0), "stsb-test": (50.0, 40.0)}, {"a": 40.0, "b": 20.0})
     text = page([taught, student], "teacher", ["a"], ["a note"])
     assert "| six | 2 | 0.500 | 70.0/71.0 | 50.0/40.0 | 50.0/40.0 | 40.0 | 80.0% | 80.0% |" in text
     assert "| b | 20.0 (100%) | 20.0 (100%) |" in text

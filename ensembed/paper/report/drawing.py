@@ -82,7 +82,7 @@ class Look:
         return "white" if self.hatch else self.color
 
 
-_BESIDE = Look("#7b3294", "*", (1, 0), "")
+_BESIDE = Look("#a06cd5", "*", (1, 0), "")
 
 
 def look(label: str, findings: Findings) -> Look:

@@ -145,7 +145,8 @@ def _with_home(arguments: Sequence[str]) -> list[str]:
     words = list(arguments)
     for i, word in enumerate(words[:end]):
         option, _, value = word.partition("=")
-        if option.startswith("--") and (value == "~" or value.startswith("~/")):
+        # An id of a row may look like a path.
+        if option.startswith("--") and option != "--delete" and value.startswith("~/"):
             words[i] = f"{option}={os.path.expanduser(value)}"  # noqa: PTH111 - without a home folder it stays
     return words
 

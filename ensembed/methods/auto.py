@@ -99,7 +99,7 @@ class Auto(MomentMethod):
             return self.build(dims)
         if not self.whitened:
             return super().combine(views, how, passes)
-        from ensembed.reliability.sufficiency import SUBTRACTED, SoftWhitening
+        from ensembed.reliability.sufficiency import SoftWhitening
         from ensembed.reliability.trust_estimate import sample_rows, sample_vectors  # most fits do without
 
         if self.whitened[-1] >= len(views):
@@ -111,7 +111,7 @@ class Auto(MomentMethod):
             if placements[j].scale:
                 whitening = SoftWhitening.of(sample_vectors(views[j], rows, j))
                 matrix = whitening.matrix.astype(np.float32)
-                first = Layer(matrix, -(SUBTRACTED * whitening.mean @ matrix.astype(np.float64)).astype(np.float32))
+                first = Layer(matrix, -(whitening.subtracted @ matrix.astype(np.float64)).astype(np.float32))
                 scale = np.eye(dims[j], dtype=np.float32) * np.float32(placements[j].scale)
                 last = Layer(scale, np.zeros(dims[j], np.float32))
                 projections[j] = Network((first, last), "unit", placements[j].start)

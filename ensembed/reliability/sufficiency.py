@@ -196,6 +196,7 @@ class SoftWhitening:
 
     Attributes:
         mean: [d] the mean of the rows it was estimated on.
+        subtracted: [d] the part of it that is subtracted.
         axes: [d, k] the leading principal directions.
         factors: [k] the factors of these directions.
         rest: the factor of all other directions.
@@ -204,6 +205,7 @@ class SoftWhitening:
     """
 
     mean: Matrix64
+    subtracted: Matrix64
     axes: Matrix64
     factors: Matrix64
     rest: float
@@ -235,7 +237,8 @@ class SoftWhitening:
         left = max(total - float(values.sum()), 0.0) / max(d - len(values), 1)
         shares = values[values > 0] / max(float(values.sum()), _TINY)
         dimensions = float(np.exp(-(shares * np.log(shares)).sum()))
-        return cls(mean, axes, (values + ridge) ** (-POWER / 2), float((left + ridge) ** (-POWER / 2)), dimensions)
+        factors, rest = (values + ridge) ** (-POWER / 2), float((left + ridge) ** (-POWER / 2))
+        return cls(mean, SUBTRACTED * mean, axes, factors, rest, dimensions)
 
     @property
     def matrix(self) -> Matrix64:
@@ -246,7 +249,7 @@ class SoftWhitening:
 
     def apply(self, X: Matrix64) -> Matrix64:
         """Return rows X [n, d], whitened, of length one."""
-        return np.asarray(unit_rows((X - SUBTRACTED * self.mean) @ self.matrix))
+        return np.asarray(unit_rows((X - self.subtracted) @ self.matrix))
 
     def leading(self, X: Matrix64) -> Matrix64:
         """Return rows X [n, d], centred and whitened, along the leading directions only [n, at most `DIRECTIONS`]."""
